@@ -3,7 +3,7 @@
     in   {"model", "precision", "threads", "slots", "context", "scratch"}     once
     out  {"ready": {"version", "setting"}} or {"cannot": why}
     in   {"prompts", "output", "concurrency"}                                 any number of times
-    out  {"done": {"requests": [{"asked_s", "times_s", "tokens"}]}}
+    out  {"done": {"requests": [{"sent_s", "times_s", "tokens"}]}}
 
 A driver keeps `concurrency` requests in flight, greedy, each until it has `output` tokens. Times are those
 of one monotonic clock. What a library prints goes to standard error.
@@ -30,7 +30,7 @@ class Asked:
     """One request, and when each of its tokens came."""
 
     prompt: list[int]
-    asked_s: float = 0.0
+    sent_s: float = 0.0
     times_s: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
@@ -38,8 +38,8 @@ class Asked:
         self.times_s.append(time.monotonic())
         self.tokens.append(token)
 
-    def told(self) -> dict[str, Any]:
-        return {"asked_s": self.asked_s, "times_s": self.times_s, "tokens": self.tokens}
+    def as_json(self) -> dict[str, Any]:
+        return {"sent_s": self.sent_s, "times_s": self.times_s, "tokens": self.tokens}
 
 
 class Peer(Protocol):
@@ -74,7 +74,7 @@ def converse(load: Any, convert: Any = None) -> None:
         task = json.loads(line)
         requests = [Asked(prompt) for prompt in task["prompts"]]
         peer.answer(requests, task["output"], task["concurrency"])
-        say({"done": {"requests": [request.told() for request in requests]}})
+        say({"done": {"requests": [request.as_json() for request in requests]}})
 
 
 def _converted(job: dict[str, Any]) -> Path:

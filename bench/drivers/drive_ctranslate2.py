@@ -85,7 +85,7 @@ class CTranslate2:
     def _batch(self, requests: list[Asked], output: int) -> None:
         now = time.monotonic()
         for request in requests:
-            request.asked_s = now
+            request.sent_s = now
 
         def came(step: Any) -> bool:
             requests[step.batch_id].came(step.token_id)

@@ -134,11 +134,11 @@ class LlamaCpp:
         free = [place for place in range(concurrency) if place not in running]
         while waiting and free and len(waiting[-1].prompt) <= room:
             request = waiting.pop()
-            request.asked_s = request.asked_s or time.monotonic()
+            request.sent_s = request.sent_s or time.monotonic()
             room -= len(request.prompt)
             fed[free.pop(0)] = request
         for request in waiting[-len(free) :] if free else []:
-            request.asked_s = request.asked_s or time.monotonic()  # in flight, but not yet in a batch
+            request.sent_s = request.sent_s or time.monotonic()  # in flight, but not yet in a batch
         return fed
 
     def _step(self, rows: dict[int, Asked], fed: dict[int, Asked]) -> None:

@@ -68,7 +68,7 @@ class OpenVino:
     def _ask(self, request: Asked, output: int) -> tuple[Asked, Any]:
         config = self._genai.GenerationConfig(max_new_tokens=output, ignore_eos=True, do_sample=False)
         config.eos_token_id, config.stop_token_ids = 0, {0}  # must be named, though none is heeded
-        request.asked_s = time.monotonic()
+        request.sent_s = time.monotonic()
         self._asked += 1
         ids = self._tensor(np.array([request.prompt], dtype=np.int64))
         return request, self._pipe.add_request(self._asked, ids, config)

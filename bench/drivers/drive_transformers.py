@@ -43,7 +43,7 @@ class Transformers:
         while waiting or running:
             while waiting and len(running) < concurrency:
                 request = waiting.pop()
-                request.asked_s = time.monotonic()
+                request.sent_s = time.monotonic()
                 name = self._manager.add_request(
                     request.prompt, max_new_tokens=output, record_timestamps=True
                 )

@@ -2,15 +2,20 @@
 
     corpus -> plan -> train -> registry -> serve
 
-Twelve rooms on seven floors; a room imports only rooms on lower floors:
+A package imports only packages on lower layers (checked by the import contracts in pyproject.toml):
 
-    7  cli
-    6  operate   sdk
-    5  train     serve     cluster
-    4  parallel
-    3  models    corpus    plan
-    2  store
-    1  spec
+    12  cli
+    11  lab         proofs, benchmarks, chaos and simulation; not part of the product
+    10  sites
+     9  backup
+     8  control     supervisor
+     7  runs
+     6  elastic     registry    sdk
+     5  train       serve       cluster
+     4  parallel
+     3  models      corpus      plan        http    completion
+     2  store
+     1  spec
 
 Start at docs/paths.md, which follows the data through them.
 """

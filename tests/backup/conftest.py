@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.backup.repository import Vault, open_vault
+from windlass.backup.repository import BackupRepository, open_repository
 from windlass.registry.versions import Registry
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import ApiKeys
@@ -43,8 +43,8 @@ def home(tmp_path: Path) -> Path:
         registry.register("poems", finished(tmp_path / f"made-{number}", weights=bytes([number]) * 70_000))
     registry.promote("poems@1")
     run = home / "runs" / "poems" / "1"
-    told = {"corpus": str(home / "corpora" / "abc"), "start_from": None, "job": {"name": "poems"}}
-    StoreDir(run).write("run.json", json.dumps(told).encode())
+    run_json = {"corpus": str(home / "corpora" / "abc"), "start_from": None, "job": {"name": "poems"}}
+    StoreDir(run).write("run.json", json.dumps(run_json).encode())
     Journal(StoreDir(run)).append({"event": "step", "step": 1})
     for step in (10, 20):
         finished(run / "checkpoints" / f"step-{step:08d}", part=b"state" * step)
@@ -60,14 +60,14 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Callable[..., Vault]:
+def opened(tmp_path: Path) -> Callable[..., BackupRepository]:
     """Open a backup in a folder of the test."""
     name = secrets.token_hex(4)
-    return lambda secret=None, create=True: open_vault(str(tmp_path / name), secret, create=create)
+    return lambda secret=None, create=True: open_repository(str(tmp_path / name), secret, create=create)
 
 
 @pytest.fixture
-def vault(opened: Callable[..., Vault]) -> Vault:
+def repository(opened: Callable[..., BackupRepository]) -> BackupRepository:
     return opened()
 
 

@@ -21,7 +21,7 @@ from windlass.backup import relocate
 from windlass.backup import restore as restoring
 from windlass.backup.make import BackupOptions, make
 from windlass.backup.prune import prune
-from windlass.backup.repository import Vault, open_vault
+from windlass.backup.repository import BackupRepository, open_repository
 from windlass.backup.restore import restore, staging_of
 from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
@@ -75,14 +75,14 @@ def killed_after(count: int) -> Iterator[None]:
         yield
 
 
-def whole(vault: Vault) -> None:
+def whole(repository: BackupRepository) -> None:
     """Every snapshot that is listed has all that it lists."""
-    held = set(vault.chunks())
-    for id_ in vault.ids():
-        snapshot = vault.read(id_)
+    held = set(repository.chunks())
+    for id_ in repository.ids():
+        snapshot = repository.read(id_)
         assert snapshot.chunks <= held
         for chunk in snapshot.chunks:
-            vault.get(chunk)
+            repository.get(chunk)
 
 
 def tried(work: Callable[[], object], kills: list[int], check: Callable[[], None]) -> None:
@@ -114,12 +114,12 @@ def test_make_may_die_anywhere(home: Path, tree: Tree, kills: list[int]) -> None
 
         def check() -> None:
             if (Path(url) / "backup.json").exists():
-                whole(open_vault(url))
+                whole(open_repository(url))
 
-        tried(lambda: make(copy, open_vault(url, create=True), SINGLE), kills, check)
+        tried(lambda: make(copy, open_repository(url, create=True), SINGLE), kills, check)
         before = tree(copy)
         shutil.rmtree(copy)
-        restore(open_vault(url), copy)
+        restore(open_repository(url), copy)
         assert tree(copy) == before
 
 
@@ -127,31 +127,31 @@ def test_make_may_die_anywhere(home: Path, tree: Tree, kills: list[int]) -> None
 @examples
 def test_prune_may_die_anywhere(home: Path, kills: list[int]) -> None:
     with stage(home) as (copy, url):
-        vault = open_vault(url, create=True)
+        repository = open_repository(url, create=True)
         for number in range(4):
             (copy / "runs" / "poems" / "1" / "notes").write_bytes(bytes([number]) * 5000)
-            newest = make(copy, vault, SINGLE).snapshot
-        tried(lambda: prune(open_vault(url), ONE), kills, lambda: whole(vault))
-        assert vault.ids() == [newest.id]
-        assert set(vault.chunks()) == newest.chunks
+            newest = make(copy, repository, SINGLE).snapshot
+        tried(lambda: prune(open_repository(url), ONE), kills, lambda: whole(repository))
+        assert repository.ids() == [newest.id]
+        assert set(repository.chunks()) == newest.chunks
 
 
 @given(kills=some_kills)
 @examples
 def test_restore_may_die_anywhere(home: Path, tree: Tree, kills: list[int]) -> None:
     with stage(home) as (copy, url):
-        vault = open_vault(url, create=True)
-        make(copy, vault, SINGLE)
+        repository = open_repository(url, create=True)
+        make(copy, repository, SINGLE)
         before = tree(copy)
         shutil.rmtree(copy)
 
         def work() -> None:
             if not copy.exists():
-                restore(vault, copy, parallel=1)
+                restore(repository, copy, parallel=1)
 
         def check() -> None:
             assert not copy.exists() or tree(copy) == before  # all of it, or nothing
-            whole(vault)
+            whole(repository)
 
         tried(work, kills, check)
         assert tree(copy) == before
@@ -162,18 +162,18 @@ def test_nothing_of_a_killed_attempt_is_in_a_home_that_came_back(
     home: Path, tree: Tree, tmp_path: Path
 ) -> None:
     """A process that is really killed leaves what it was writing."""
-    vault = open_vault(str(tmp_path / "backup"), create=True)
-    make(home, vault, SINGLE)
+    repository = open_repository(str(tmp_path / "backup"), create=True)
+    make(home, repository, SINGLE)
     before = tree(home)
     shutil.rmtree(home)
     for count in range(1, 60):
-        assert dies(lambda: restore(vault, home, parallel=1), count)
+        assert dies(lambda: restore(repository, home, parallel=1), count)
         if (staging_of(home) / restoring.MARK).exists():
             break
     left = staging_of(home) / "models" / "poems" / "1" / "manifest.json.part-77-abcd"
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_text("half of it")
-    restore(vault, home)
+    restore(repository, home)
     assert tree(home) == before
 
 
@@ -200,8 +200,12 @@ def test_every_single_effect_of_a_restore_may_be_the_last(home: Path, tree: Tree
     """With a database that was on a server, and becomes a file of the home or fills another one."""
     elsewhere = tmp_path / "elsewhere.db"
     (home / "service.db").rename(elsewhere)
-    vault = open_vault(str(tmp_path / "backup"), create=True)
-    make(home, vault, BackupOptions(corpora=True, parallel=1, databases={"service": sqlite_url(elsewhere)}))
+    repository = open_repository(str(tmp_path / "backup"), create=True)
+    make(
+        home,
+        repository,
+        BackupOptions(corpora=True, parallel=1, databases={"service": sqlite_url(elsewhere)}),
+    )
     before = tree(home)
     for into_file in (True, False):
         count, died = 0, True
@@ -210,25 +214,25 @@ def test_every_single_effect_of_a_restore_may_be_the_last(home: Path, tree: Tree
             target = tmp_path / f"{into_file}-{count}" / "home"
             database = sqlite_url((target if into_file else target.parent) / "service.db")
             given = {} if into_file else {"service": database}
-            died = dies(lambda target=target, given=given: _restored(vault, target, given), count)
+            died = dies(lambda target=target, given=given: _restored(repository, target, given), count)
             assert not target.exists() or _moved(tree(target), target, home) == before
             if not target.exists():
-                _restored(vault, target, given)
+                _restored(repository, target, given)
             assert _moved(tree(target), target, home) == before
             assert not staging_of(target).exists()
             assert _keys(database) == {"ada"}
         assert count > 10
 
 
-def _restored(vault: Vault, target: Path, given: dict[str, str]) -> None:
-    restore(vault, target, databases=given, parallel=1)
+def _restored(repository: BackupRepository, target: Path, given: dict[str, str]) -> None:
+    restore(repository, target, databases=given, parallel=1)
 
 
 def _moved(found: dict[str, bytes], new: Path, old: Path) -> dict[str, bytes]:
     """What a home holds, as if it were where it was; JSON is compared by its meaning."""
-    told = {path: data.replace(str(new).encode(), str(old).encode()) for path, data in found.items()}
+    content = {path: data.replace(str(new).encode(), str(old).encode()) for path, data in found.items()}
     run = "runs/poems/1/run.json"
-    return {**told, run: json.dumps(json.loads(told[run])).encode()}
+    return {**content, run: json.dumps(json.loads(content[run])).encode()}
 
 
 def _keys(url: str) -> set[str]:
@@ -241,19 +245,19 @@ def _keys(url: str) -> set[str]:
 
 def test_every_single_effect_of_a_prune_may_be_the_last(home: Path, tmp_path: Path) -> None:
     url, count, died = tmp_path / "backup", 0, True
-    vault = open_vault(str(url), create=True)
+    repository = open_repository(str(url), create=True)
     for number in range(3):
         (home / "runs" / "poems" / "1" / "notes").write_bytes(bytes([number]) * 5000)
-        newest = make(home, vault, SINGLE).snapshot
+        newest = make(home, repository, SINGLE).snapshot
     while died:
         count += 1
         copy = tmp_path / f"copy-{count}"
         shutil.copytree(url, copy)
-        died = dies(lambda copy=copy: prune(open_vault(str(copy)), ONE), count)
-        whole(open_vault(str(copy)))
-        prune(open_vault(str(copy)), ONE)
-        assert open_vault(str(copy)).ids() == [newest.id]
-        assert set(open_vault(str(copy)).chunks()) == newest.chunks
+        died = dies(lambda copy=copy: prune(open_repository(str(copy)), ONE), count)
+        whole(open_repository(str(copy)))
+        prune(open_repository(str(copy)), ONE)
+        assert open_repository(str(copy)).ids() == [newest.id]
+        assert set(open_repository(str(copy)).chunks()) == newest.chunks
     assert count > 4
 
 
@@ -264,7 +268,7 @@ def test_a_process_that_is_really_killed_loses_nothing(home: Path, tmp_path: Pat
     for delay_s in (0.5, 0.9, 1.1, 1.3):
         killed_by_signal(command, delay_s)
         if (tmp_path / "backup" / "backup.json").exists():
-            whole(open_vault(url))
+            whole(open_repository(url))
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     before = tree(home)
     shutil.rmtree(home)
@@ -278,4 +282,4 @@ def test_a_process_that_is_really_killed_loses_nothing(home: Path, tmp_path: Pat
     gone = [sys.executable, "-m", "windlass.cli", "backup", "prune", url, "--home", str(home), "--last", "1"]
     for delay_s in (0.7, 0.9):
         killed_by_signal(gone, delay_s)
-        whole(open_vault(url))
+        whole(open_repository(url))

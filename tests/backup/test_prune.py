@@ -18,7 +18,7 @@ from windlass.backup import locks
 from windlass.backup.locks import claimed, others, pruning
 from windlass.backup.make import make
 from windlass.backup.prune import prune
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.restore import restore
 from windlass.backup.retention import kept
 from windlass.backup.snapshot import moment, stamp
@@ -60,71 +60,75 @@ def test_the_name_of_a_snapshot_tells_its_moment(seconds: float) -> None:
     assert moment(f"{stamp(seconds)}-{'0' * 16}") == pytest.approx(seconds, abs=1e-5)
 
 
-def test_what_only_a_forgotten_snapshot_held_goes_away(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_what_only_a_forgotten_snapshot_held_goes_away(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
     extra = home / "runs" / "poems" / "1" / "extra"
     extra.write_bytes(os.urandom(100_000))
-    make(home, vault)
+    make(home, repository)
     extra.unlink()
-    second = make(home, vault).snapshot
-    assert prune(vault, ONE, dry_run=True).forgotten
-    assert len(vault.ids()) == 2
-    gone = prune(vault, ONE)
+    second = make(home, repository).snapshot
+    assert prune(repository, ONE, dry_run=True).forgotten
+    assert len(repository.ids()) == 2
+    gone = prune(repository, ONE)
     assert (gone.kept, gone.waits) == ((second.id,), False)
     assert gone.freed_bytes >= 100_000
-    assert set(vault.chunks()) == second.chunks
-    restore(vault, tmp_path / "other")
+    assert set(repository.chunks()) == second.chunks
+    restore(repository, tmp_path / "other")
 
 
-def test_chunks_without_a_snapshot_go_away(home: Path, vault: Vault) -> None:
-    make(home, vault)
-    vault.put(vault.name(b"its writer died"), b"its writer died")
-    assert prune(vault, Keep()).chunks == 1
+def test_chunks_without_a_snapshot_go_away(home: Path, repository: BackupRepository) -> None:
+    make(home, repository)
+    repository.put(repository.name(b"its writer died"), b"its writer died")
+    assert prune(repository, Keep()).chunks == 1
 
 
-def test_nothing_is_swept_while_a_backup_is_under_way(home: Path, vault: Vault) -> None:
-    make(home, vault)
-    vault.put(vault.name(b"under way"), b"under way")
-    with claimed(vault.place, "make"):
-        gone = prune(vault, Keep())
+def test_nothing_is_swept_while_a_backup_is_under_way(home: Path, repository: BackupRepository) -> None:
+    make(home, repository)
+    repository.put(repository.name(b"under way"), b"under way")
+    with claimed(repository.place, "make"):
+        gone = prune(repository, Keep())
         assert (gone.chunks, gone.waits) == (0, True)
-        assert vault.name(b"under way") in vault.chunks()
-    assert prune(vault, Keep()).chunks == 1
+        assert repository.name(b"under way") in repository.chunks()
+    assert prune(repository, Keep()).chunks == 1
 
 
-def test_a_backup_waits_while_another_sweeps(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_waits_while_another_sweeps(
+    repository: BackupRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(locks, "LOOK_AGAIN_S", 0.01)
     with (
-        pruning(vault.place) as is_alone,
+        pruning(repository.place) as is_alone,
         pytest.raises(InUse, match="is being pruned"),
-        claimed(vault.place, "make", patience_s=0.05),
+        claimed(repository.place, "make", patience_s=0.05),
     ):
         pass
     assert is_alone
-    assert vault.place.names("claims") == []
+    assert repository.place.names("claims") == []
 
 
-def test_a_claim_that_ran_out_counts_no_more(vault: Vault) -> None:
-    with claimed(vault.place, "make") as claim:
-        (name,) = vault.place.names("claims")
-        assert others(vault.place, ("make",)) == [name]
-        until = json.loads(vault.place.read(claim.name))["until_s"]
-        assert others(vault.place, ("make",), until + locks.SKEW_S - 1) == [name]
-        assert others(vault.place, ("make",), until + locks.SKEW_S + 1) == []
+def test_a_claim_that_ran_out_counts_no_more(repository: BackupRepository) -> None:
+    with claimed(repository.place, "make") as claim:
+        (name,) = repository.place.names("claims")
+        assert others(repository.place, ("make",)) == [name]
+        until = json.loads(repository.place.read(claim.name))["until_s"]
+        assert others(repository.place, ("make",), until + locks.SKEW_S - 1) == [name]
+        assert others(repository.place, ("make",), until + locks.SKEW_S + 1) == []
 
 
-def test_a_claim_of_a_process_that_died_here_counts_no_more(vault: Vault) -> None:
+def test_a_claim_of_a_process_that_died_here_counts_no_more(repository: BackupRepository) -> None:
     script = (
         "import os, sys; from windlass.backup.locks import BackupLock\n"
         "from windlass.store.store_dir import StoreDir\n"
         "BackupLock(StoreDir(sys.argv[1]), 'make').renew(); os._exit(1)"
     )
-    subprocess.run([sys.executable, "-c", script, vault.place.url], check=False, timeout=60)
-    assert len(vault.place.names("claims")) == 1
-    assert others(vault.place, ("make",)) == []
+    subprocess.run([sys.executable, "-c", script, repository.place.url], check=False, timeout=60)
+    assert len(repository.place.names("claims")) == 1
+    assert others(repository.place, ("make",)) == []
 
 
 def test_a_backup_that_slept_too_long_looks_again(
-    home: Path, vault: Vault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    home: Path, repository: BackupRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Frozen before its snapshot is written, while others take its chunks away as garbage."""
     from windlass.backup.uploader import Sender
@@ -134,25 +138,25 @@ def test_a_backup_that_slept_too_long_looks_again(
     def freeze(self: Sender) -> None:
         finish(self)
         if next(frozen, False):
-            vault.drop(vault.chunks())
+            repository.drop(repository.chunks())
 
     monkeypatch.setattr(Sender, "finish", freeze)
-    make(home, vault)
-    restore(vault, tmp_path / "other")
+    make(home, repository)
+    restore(repository, tmp_path / "other")
 
 
-def test_a_snapshot_that_cannot_be_read_stops_the_sweep(home: Path, vault: Vault) -> None:
-    id_ = make(home, vault).snapshot.id
-    before = vault.chunks()
-    vault.place.write(f"snapshots/{id_}", b"\x00nonsense")
+def test_a_snapshot_that_cannot_be_read_stops_the_sweep(home: Path, repository: BackupRepository) -> None:
+    id_ = make(home, repository).snapshot.id
+    before = repository.chunks()
+    repository.place.write(f"snapshots/{id_}", b"\x00nonsense")
     with pytest.raises(Damaged):
-        prune(vault, Keep())
-    assert vault.chunks() == before
+        prune(repository, Keep())
+    assert repository.chunks() == before
 
 
 @pytest.mark.slow
 def test_a_prune_in_the_midst_of_makes_breaks_no_snapshot(
-    home: Path, opened: Callable[..., Vault], tmp_path: Path
+    home: Path, opened: Callable[..., BackupRepository], tmp_path: Path
 ) -> None:
     import threading
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from windlass.backup.make import BackupOptions, make
-from windlass.backup.repository import Vault, open_vault
+from windlass.backup.repository import BackupRepository, open_repository
 from windlass.backup.restore import loss, restore
 from windlass.backup.uploader import CHUNK_BYTES, RateLimit, Sender, UploadCache
 from windlass.control.plane.job_store import JobStore, Submission, open_plane
@@ -46,10 +46,10 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.parametrize("secret", [None, b"open sesame"])
 def test_a_home_comes_back_as_it_was(home: Path, anywhere: str, secret: bytes | None, tree: Tree) -> None:
     before = tree(home)
-    made = make(home, open_vault(anywhere, secret, create=True), WHOLE)
+    made = make(home, open_repository(anywhere, secret, create=True), WHOLE)
     assert made.snapshot.left_out == ()
     shutil.rmtree(home)
-    back = restore(open_vault(anywhere, secret), home)
+    back = restore(open_repository(anywhere, secret), home)
     assert tree(home) == before
     assert back.needs == ()
     registry = Registry(home)
@@ -67,144 +67,158 @@ def test_a_bad_network_only_takes_time(
 ) -> None:
     before = tree(home)
     s3_network.faults = FaultRates(late=0.2, late_s=0.05, error=0.2, cut=0.1)
-    vault = open_vault(f"{s3_url}/{tmp_path.name}-bad", b"open sesame", create=True)
-    make(home, vault, WHOLE)
+    repository = open_repository(f"{s3_url}/{tmp_path.name}-bad", b"open sesame", create=True)
+    make(home, repository, WHOLE)
     shutil.rmtree(home)
-    restore(vault, home)
+    restore(repository, home)
     assert tree(home) == before
     assert s3_network.counts.keys() >= {"error", "cut", "late"}
 
 
-def test_what_can_be_made_again_and_debris_stay_behind(home: Path, vault: Vault) -> None:
-    paths = {file.path for file in make(home, vault).snapshot.files}
+def test_what_can_be_made_again_and_debris_stay_behind(home: Path, repository: BackupRepository) -> None:
+    paths = {file.path for file in make(home, repository).snapshot.files}
     assert not {path for path in paths if path.startswith(("cache", "logs", "prove", "backup"))}
     assert not {path for path in paths if "lock" in path or ".part-" in path or "step-00000030" in path}
     assert "runs/poems/1/checkpoints/step-00000020/part" in paths
 
 
-def test_tokens_of_corpora_are_kept_only_if_asked_for(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_tokens_of_corpora_are_kept_only_if_asked_for(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
     def tokens(options: BackupOptions) -> list[str]:
-        return [f.path for f in make(home, vault, options).snapshot.files if f.path.endswith(".bin")]
+        return [f.path for f in make(home, repository, options).snapshot.files if f.path.endswith(".bin")]
 
     assert tokens(BackupOptions()) == []
-    back = restore(vault, tmp_path / "other")
+    back = restore(repository, tmp_path / "other")
     assert (tmp_path / "other/corpora/abc/manifest.json").exists()
     assert "build it again from its text" in back.needs[0]
     assert tokens(WHOLE) == ["corpora/abc/train/tokens.bin"]
 
 
-def test_what_is_there_already_is_not_sent(home: Path, vault: Vault) -> None:
-    first = make(home, vault, WHOLE)
+def test_what_is_there_already_is_not_sent(home: Path, repository: BackupRepository) -> None:
+    first = make(home, repository, WHOLE)
     assert first.sent.new_chunks > 5
-    second = make(home, vault, WHOLE)
+    second = make(home, repository, WHOLE)
     assert second.sent.new_chunks <= 1  # the database's copy, if its bytes differ
     assert second.snapshot.id != first.snapshot.id
     Registry(home).register("other", _finished(home.parent / "third", bytes([1]) * 70_000))
-    third = make(home, vault, WHOLE)
+    third = make(home, repository, WHOLE)
     assert 1 <= third.sent.new_chunks <= 5  # its manifest and number; the weights are those of poems@1
 
 
-def test_files_that_did_not_change_are_not_even_read(home: Path, vault: Vault) -> None:
+def test_files_that_did_not_change_are_not_even_read(home: Path, repository: BackupRepository) -> None:
     for path in home.rglob("*"):
         os.utime(path, (1_700_000_000, 1_700_000_000))
-    make(home, vault, WHOLE)
-    assert make(home, vault, WHOLE).sent.known_files > 5
+    make(home, repository, WHOLE)
+    assert make(home, repository, WHOLE).sent.known_files > 5
 
 
-def test_a_file_that_grows_is_sent_from_its_last_piece_on(home: Path, vault: Vault) -> None:
+def test_a_file_that_grows_is_sent_from_its_last_piece_on(home: Path, repository: BackupRepository) -> None:
     path = home / "runs" / "poems" / "1" / "large.jsonl"
     path.write_bytes(os.urandom(CHUNK_BYTES + 1000))
-    make(home, vault)
+    make(home, repository)
     with path.open("ab") as file:
         file.write(os.urandom(1000))
-    again = make(home, vault)
+    again = make(home, repository)
     assert again.sent.sent_bytes < 10_000
 
 
-def test_a_home_elsewhere_has_its_paths_changed(home: Path, vault: Vault, tmp_path: Path) -> None:
-    make(home, vault)
-    restore(vault, tmp_path / "elsewhere")
-    told = json.loads((tmp_path / "elsewhere/runs/poems/1/run.json").read_bytes())
-    assert told["corpus"] == str(tmp_path / "elsewhere/corpora/abc")
+def test_a_home_elsewhere_has_its_paths_changed(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
+    make(home, repository)
+    restore(repository, tmp_path / "elsewhere")
+    run = json.loads((tmp_path / "elsewhere/runs/poems/1/run.json").read_bytes())
+    assert run["corpus"] == str(tmp_path / "elsewhere/corpora/abc")
 
 
-def test_a_restore_never_touches_a_home_that_is_there(home: Path, vault: Vault, tree: Tree) -> None:
-    make(home, vault)
+def test_a_restore_never_touches_a_home_that_is_there(
+    home: Path, repository: BackupRepository, tree: Tree
+) -> None:
+    make(home, repository)
     before = tree(home)
     with pytest.raises(InUse, match="is not empty"):
-        restore(vault, home)
+        restore(repository, home)
     assert tree(home) == before
 
 
-def test_a_snapshot_is_found_by_the_beginning_of_its_name(home: Path, vault: Vault, tmp_path: Path) -> None:
-    first = make(home, vault).snapshot
-    make(home, vault)
-    assert restore(vault, tmp_path / "other", first.id[:23]).snapshot.id == first.id
+def test_a_snapshot_is_found_by_the_beginning_of_its_name(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
+    first = make(home, repository).snapshot
+    make(home, repository)
+    assert restore(repository, tmp_path / "other", first.id[:23]).snapshot.id == first.id
     with pytest.raises(NotFound, match="no snapshot is called 'nonsense'"):
-        restore(vault, tmp_path / "third", "nonsense")
+        restore(repository, tmp_path / "third", "nonsense")
     with pytest.raises(NotFound, match="2 snapshots begin with"):
-        restore(vault, tmp_path / "third", "2")
+        restore(repository, tmp_path / "third", "2")
 
 
-def test_where_there_is_no_backup_that_is_said(tmp_path: Path, vault: Vault) -> None:
+def test_where_there_is_no_backup_that_is_said(tmp_path: Path, repository: BackupRepository) -> None:
     with pytest.raises(NotFound, match="there is no backup"):
-        open_vault(str(tmp_path / "nothing"))
+        open_repository(str(tmp_path / "nothing"))
     with pytest.raises(NotFound, match="holds no snapshot"):
-        restore(vault, tmp_path / "other")
+        restore(repository, tmp_path / "other")
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "remove"])
 def test_damage_in_the_store_is_noticed_and_nothing_appears(
-    home: Path, vault: Vault, tmp_path: Path, harm: str
+    home: Path, repository: BackupRepository, tmp_path: Path, harm: str
 ) -> None:
-    make(home, vault)
-    victim = vault.place.names("chunks")[3]
-    stored = bytearray(vault.place.read(victim))
+    make(home, repository)
+    victim = repository.place.names("chunks")[3]
+    stored = bytearray(repository.place.read(victim))
     if harm == "remove":
-        vault.place.remove(victim)
+        repository.place.remove(victim)
     else:
         stored[-1] ^= 1
-        vault.place.write(victim, bytes(stored if harm == "flip" else stored[:-2]))
+        repository.place.write(victim, bytes(stored if harm == "flip" else stored[:-2]))
     with pytest.raises(Damaged, match=victim):
-        restore(vault, tmp_path / "other")
+        restore(repository, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
-def test_a_snapshot_that_was_changed_is_not_believed(home: Path, vault: Vault, tmp_path: Path) -> None:
-    id_ = make(home, vault).snapshot.id
-    stored = vault.place.read(f"snapshots/{id_}")
-    vault.place.write(f"snapshots/{id_}", stored[:-3] + b"abc")
+def test_a_snapshot_that_was_changed_is_not_believed(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
+    id_ = make(home, repository).snapshot.id
+    stored = repository.place.read(f"snapshots/{id_}")
+    repository.place.write(f"snapshots/{id_}", stored[:-3] + b"abc")
     with pytest.raises(Damaged):
-        restore(vault, tmp_path / "other")
+        restore(repository, tmp_path / "other")
 
 
-def test_a_path_that_leads_out_of_the_home_is_refused(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_a_path_that_leads_out_of_the_home_is_refused(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
     from dataclasses import replace
 
-    snapshot = make(home, vault).snapshot
+    snapshot = make(home, repository).snapshot
     evil = replace(snapshot.files[0], path="../../outside")
-    vault.write(replace(snapshot, files=(evil,), made_s=snapshot.made_s + 1))
-    with pytest.raises(Damaged, match="no path below a home"):
-        restore(vault, tmp_path / "deep" / "other")
+    repository.write(replace(snapshot, files=(evil,), made_s=snapshot.made_s + 1))
+    with pytest.raises(Damaged, match="not a path below a home"):
+        restore(repository, tmp_path / "deep" / "other")
     assert not (tmp_path / "outside").exists()
 
 
-def test_a_damaged_model_is_left_out_and_named(home: Path, vault: Vault) -> None:
+def test_a_damaged_model_is_left_out_and_named(home: Path, repository: BackupRepository) -> None:
     (home / "models/poems/2/weights").write_bytes(b"\x09" * 70_000)
-    snapshot = make(home, vault).snapshot
+    snapshot = make(home, repository).snapshot
     assert "models/poems/2/weights" in snapshot.left_out[0]
     assert not [f for f in snapshot.files if f.path.startswith("models/poems/2/")]
 
 
-def test_an_alias_never_names_a_version_that_is_not_kept(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_an_alias_never_names_a_version_that_is_not_kept(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
     (home / "models/poems/1/weights").unlink()
-    make(home, vault)
-    restore(vault, tmp_path / "other")
+    make(home, repository)
+    restore(repository, tmp_path / "other")
     assert Registry(tmp_path / "other").aliases("poems") == {}
 
 
 def test_a_checkpoint_that_goes_away_meanwhile_is_no_failure(
-    home: Path, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    home: Path, repository: BackupRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = Sender.send
 
@@ -214,14 +228,14 @@ def test_a_checkpoint_that_goes_away_meanwhile_is_no_failure(
         return send(self, file, path, **options)
 
     monkeypatch.setattr(Sender, "send", send_and_remove)
-    snapshot = make(home, vault).snapshot
+    snapshot = make(home, repository).snapshot
     assert snapshot.left_out == ()
     assert not [f for f in snapshot.files if "step-00000010" in f.path]
     assert [f for f in snapshot.files if "step-00000020" in f.path]
 
 
 def test_a_journal_that_grows_meanwhile_reaches_at_least_to_the_checkpoint(
-    home: Path, vault: Vault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    home: Path, repository: BackupRepository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run, send, steps = home / "runs" / "poems" / "1", Sender.send, iter(range(2, 1000))
 
@@ -231,32 +245,34 @@ def test_a_journal_that_grows_meanwhile_reaches_at_least_to_the_checkpoint(
         return entry
 
     monkeypatch.setattr(Sender, "send", send_and_train)
-    make(home, vault)
-    restore(vault, tmp_path / "other")
+    make(home, repository)
+    restore(repository, tmp_path / "other")
     back = list(Journal(StoreDir(tmp_path / "other/runs/poems/1")).read())
     wholes = 8  # files of finished directories were sent before the journal was read
     assert len(back) > wholes
     assert [record["step"] for record in back] == list(range(1, len(back) + 1))
 
 
-def test_a_database_is_copied_while_others_write(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_a_database_is_copied_while_others_write(
+    home: Path, repository: BackupRepository, tmp_path: Path
+) -> None:
     writer = sqlite3.connect(home / "service.db", isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("UPDATE keys SET name = 'never committed'")
-    make(home, vault)
+    make(home, repository)
     writer.execute("ROLLBACK")
     writer.close()
-    restore(vault, tmp_path / "other")
+    restore(repository, tmp_path / "other")
     database = open_state(sqlite_url(tmp_path / "other" / "service.db"))
     assert [key.name for key in ApiKeys(database).list()] == ["ada"]
     database.close()
 
 
-def test_what_was_lost_is_told_by_what_was_seen(home: Path, vault: Vault) -> None:
-    snapshot = make(home, vault).snapshot
-    assert loss(vault, snapshot, snapshot.made_s + 5).age_s == 5
-    vault.see(newest_write_s=snapshot.made_s + 30, every_s=3600)
-    lost = loss(vault, snapshot, snapshot.made_s + 100)
+def test_what_was_lost_is_told_by_what_was_seen(home: Path, repository: BackupRepository) -> None:
+    snapshot = make(home, repository).snapshot
+    assert loss(repository, snapshot, snapshot.made_s + 5).age_s == 5
+    repository.see(newest_write_s=snapshot.made_s + 30, every_s=3600)
+    lost = loss(repository, snapshot, snapshot.made_s + 100)
     assert (lost.age_s, lost.known_s, lost.bound_s) == (100, 30, 3600)
 
 
@@ -285,7 +301,7 @@ def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_now_and_then_is_outlived(
-    home: Path, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
+    home: Path, repository: BackupRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: Tree
 ) -> None:
     write, count = StoreDir.write, iter(range(10_000))
     monkeypatch.setattr("windlass.backup.repository.time.sleep", lambda _: None)
@@ -296,50 +312,50 @@ def test_a_store_that_fails_now_and_then_is_outlived(
         write(self, name, data)
 
     monkeypatch.setattr(StoreDir, "write", failing)
-    make(home, vault, WHOLE)
+    make(home, repository, WHOLE)
     monkeypatch.undo()
-    restore(vault, tmp_path / "other")
+    restore(repository, tmp_path / "other")
     assert tree(tmp_path / "other").keys() == tree(home).keys()
 
 
-def test_a_wrong_key_is_a_sentence_without_the_key(opened: Callable[..., Vault]) -> None:
+def test_a_wrong_key_is_a_sentence_without_the_key(opened: Callable[..., BackupRepository]) -> None:
     opened(b"open sesame")
-    with pytest.raises(BadInput, match="does not open this backup") as told:
+    with pytest.raises(BadInput, match="wrong key for this backup") as refused:
         opened(b"close barley")
-    assert "sesame" not in str(told.value)
-    assert "barley" not in str(told.value)
+    assert "sesame" not in str(refused.value)
+    assert "barley" not in str(refused.value)
     with pytest.raises(BadInput, match="is encrypted"):
         opened(None)
 
 
-def test_a_key_for_a_backup_that_has_none_is_refused(opened: Callable[..., Vault]) -> None:
+def test_a_key_for_a_backup_that_has_none_is_refused(opened: Callable[..., BackupRepository]) -> None:
     opened(None)
     with pytest.raises(BadInput, match="not encrypted"):
         opened(b"open sesame")
 
 
 def test_an_encrypted_backup_shows_nothing_of_the_home(
-    home: Path, opened: Callable[..., Vault], leaks: Callable[..., list[str]]
+    home: Path, opened: Callable[..., BackupRepository], leaks: Callable[..., list[str]]
 ) -> None:
-    vault = opened(b"open sesame")
-    make(home, vault)
-    assert vault.is_sealed
-    assert vault.place.local is not None
+    repository = opened(b"open sesame")
+    make(home, repository)
+    assert repository.is_sealed
+    assert repository.place.local is not None
     words = ["open sesame", "poems", "run.json", "its writer died", "SQLite format", str(home)]
-    assert leaks(vault.place.local, words) == []
+    assert leaks(repository.place.local, words) == []
 
 
 def test_objects_of_an_encrypted_backup_cannot_be_exchanged(
-    home: Path, opened: Callable[..., Vault], tmp_path: Path
+    home: Path, opened: Callable[..., BackupRepository], tmp_path: Path
 ) -> None:
-    vault = opened(b"open sesame")
-    make(home, vault)
-    one, other = vault.place.names("chunks")[:2]
-    first, second = vault.place.read(one), vault.place.read(other)
-    vault.place.write(one, second)
-    vault.place.write(other, first)
+    repository = opened(b"open sesame")
+    make(home, repository)
+    one, other = repository.place.names("chunks")[:2]
+    first, second = repository.place.read(one), repository.place.read(other)
+    repository.place.write(one, second)
+    repository.place.write(other, first)
     with pytest.raises(Damaged):
-        restore(vault, tmp_path / "other")
+        restore(repository, tmp_path / "other")
 
 
 @pytest.fixture
@@ -355,14 +371,14 @@ def server_state(postgres: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("back_to", ["file", "server"])
 def test_a_database_on_a_server_comes_back(
-    home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, back_to: str
+    home: Path, repository: BackupRepository, tmp_path: Path, server_state: str, postgres: Any, back_to: str
 ) -> None:
     (home / "service.db").unlink()
-    make(home, vault, BackupOptions(databases={"service": server_state}))
+    make(home, repository, BackupOptions(databases={"service": server_state}))
     target = postgres.new_database() if back_to == "server" else None
-    told = {"service": target} if target else {}
+    databases = {"service": target} if target else {}
     for name in ("one", "two"):  # the second finds the database filled by the first
-        restore(vault, tmp_path / name, databases=told)
+        restore(repository, tmp_path / name, databases=databases)
     database = open_state(target or sqlite_url(tmp_path / "two" / "service.db"))
     assert {key.name for key in ApiKeys(database).list()} == {"ada", "bob"}
     assert verify_chain(database).ok
@@ -370,23 +386,29 @@ def test_a_database_on_a_server_comes_back(
     database.close()
     if target:
         with pytest.raises(InUse, match="holds records already"):
-            restore(vault, tmp_path / "three", databases=told)
+            restore(repository, tmp_path / "three", databases=databases)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("back_to", ["files", "servers", "one server"])
 def test_several_databases_on_servers_come_back_each_to_its_place(
-    home: Path, vault: Vault, tmp_path: Path, server_state: str, postgres: Any, back_to: str, together: bool
+    home: Path,
+    repository: BackupRepository,
+    tmp_path: Path,
+    server_state: str,
+    postgres: Any,
+    back_to: str,
+    together: bool,
 ) -> None:
     (home / "service.db").unlink()
     url = server_state if together else postgres.new_database()
     _submitted(url)
-    make(home, vault, BackupOptions(databases={"service": server_state, "control": url}))
+    make(home, repository, BackupOptions(databases={"service": server_state, "control": url}))
     targets = {name: postgres.new_database() for name in ("service", "control")}
     if back_to == "one server":
         targets = dict.fromkeys(targets, targets["service"])
-    back = restore(vault, tmp_path / "back", databases={} if back_to == "files" else targets).home
+    back = restore(repository, tmp_path / "back", databases={} if back_to == "files" else targets).home
     if back_to == "files":
         targets = {"service": sqlite_url(back / "service.db"), "control": sqlite_url(back / "plane.db")}
     for _ in range(2):  # tables are not made anew
@@ -404,10 +426,10 @@ def _submitted(url: str) -> None:
     database.close()
 
 
-def test_a_database_that_nobody_knows_is_refused_by_name(home: Path, vault: Vault) -> None:
+def test_a_database_that_nobody_knows_is_refused_by_name(home: Path, repository: BackupRepository) -> None:
     with pytest.raises(AskedWrongly, match="no database is called 'servise'"):
-        make(home, vault, BackupOptions(databases={"servise": "postgresql://nobody@/nothing"}))
-    assert not vault.ids()
+        make(home, repository, BackupOptions(databases={"servise": "postgresql://nobody@/nothing"}))
+    assert not repository.ids()
 
 
 def _finished(path: Path, weights: bytes) -> Path:
@@ -417,9 +439,11 @@ def _finished(path: Path, weights: bytes) -> Path:
     return path
 
 
-def test_a_home_that_was_lost_is_not_backed_up_as_an_empty_one(home: Path, vault: Vault) -> None:
-    make(home, vault)
+def test_a_home_that_was_lost_is_not_backed_up_as_an_empty_one(
+    home: Path, repository: BackupRepository
+) -> None:
+    make(home, repository)
     shutil.rmtree(home)
     with pytest.raises(NotFound, match="nothing to back up"):
-        make(home, vault)
-    assert len(vault.ids()) == 1
+        make(home, repository)
+    assert len(repository.ids()) == 1

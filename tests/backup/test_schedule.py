@@ -9,7 +9,7 @@ import pytest
 
 from windlass.backup import schedule as scheduling
 from windlass.backup.make import BackupOptions
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.schedule import HELP, LOOK_EVERY_S, BackupSchedule, exposition
 from windlass.backup.snapshot import moment
 from windlass.spec.backup import Keep
@@ -21,7 +21,7 @@ HOUR_S = 3600.0
 
 
 @pytest.fixture
-def schedule(home: Path, opened: Callable[..., Vault]) -> BackupSchedule:
+def schedule(home: Path, opened: Callable[..., BackupRepository]) -> BackupSchedule:
     return BackupSchedule(home, opened, HOUR_S, Keep(last=2, daily=0, weekly=0, monthly=0), BackupOptions())
 
 
@@ -30,35 +30,35 @@ def events(home: Path) -> list[str]:
 
 
 def test_the_first_is_made_at_once_and_the_next_when_it_is_due(
-    home: Path, schedule: BackupSchedule, vault: Vault
+    home: Path, schedule: BackupSchedule, repository: BackupRepository
 ) -> None:
     assert schedule.step(1e9) <= LOOK_EVERY_S
-    (first,) = vault.ids()
+    (first,) = repository.ids()
     schedule.step(moment(first) + HOUR_S - 10)
-    assert len(vault.ids()) == 1
+    assert len(repository.ids()) == 1
     schedule.step(moment(first) + HOUR_S + 1)
-    assert len(vault.ids()) == 2
+    assert len(repository.ids()) == 2
     assert events(home) == ["made", "made"]
 
 
 def test_one_that_was_started_again_goes_by_what_is_in_the_store(
-    schedule: BackupSchedule, vault: Vault
+    schedule: BackupSchedule, repository: BackupRepository
 ) -> None:
     schedule.step(1e9)
-    again = BackupSchedule(schedule.home, schedule.open_vault, HOUR_S, schedule.keep, BackupOptions())
-    again.step(moment(vault.ids()[0]) + 60)
-    assert len(vault.ids()) == 1
+    again = BackupSchedule(schedule.home, schedule.open_repository, HOUR_S, schedule.keep, BackupOptions())
+    again.step(moment(repository.ids()[0]) + 60)
+    assert len(repository.ids()) == 1
 
 
-def test_old_ones_are_forgotten(schedule: BackupSchedule, vault: Vault) -> None:
+def test_old_ones_are_forgotten(schedule: BackupSchedule, repository: BackupRepository) -> None:
     for _ in range(4):
-        ids = vault.ids()
+        ids = repository.ids()
         schedule.step(moment(ids[-1]) + HOUR_S + 1 if ids else 1e9)
-    assert len(vault.ids()) == 2
+    assert len(repository.ids()) == 2
 
 
 def test_a_failure_is_told_and_tried_again_later(
-    home: Path, schedule: BackupSchedule, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    home: Path, schedule: BackupSchedule, repository: BackupRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = scheduling.make
 
@@ -76,18 +76,18 @@ def test_a_failure_is_told_and_tried_again_later(
     monkeypatch.setattr(scheduling, "make", make)
     schedule.step(2e9)
     assert (schedule.figures["failing"], schedule.figures["failures_total"]) == (0, 2)
-    assert len(vault.ids()) == 1
+    assert len(repository.ids()) == 1
 
 
 def test_between_snapshots_it_says_when_the_home_changed(
-    home: Path, schedule: BackupSchedule, vault: Vault
+    home: Path, schedule: BackupSchedule, repository: BackupRepository
 ) -> None:
     schedule.step(1e9)
     (home / "runs" / "poems" / "1" / "notes").write_text("later")
     newest = (home / "runs" / "poems" / "1" / "notes").stat().st_mtime
-    schedule.step(moment(vault.ids()[0]) + 60)
-    assert vault.seen()["newest_write_s"] == pytest.approx(newest, abs=0.1)
-    assert vault.seen()["every_s"] == HOUR_S
+    schedule.step(moment(repository.ids()[0]) + 60)
+    assert repository.seen()["newest_write_s"] == pytest.approx(newest, abs=0.1)
+    assert repository.seen()["every_s"] == HOUR_S
 
 
 def test_figures_are_written_as_prometheus_reads_them(home: Path, schedule: BackupSchedule) -> None:

@@ -67,7 +67,7 @@ def artifacts() -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for a module: while it lives, no test beside it can run an event loop of its own."""
+    """One browser for a module: while it runs, no other test can run an event loop."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         yield browser
@@ -84,7 +84,7 @@ class Opens(Protocol):
 
 @pytest.fixture
 def complaints() -> list[str]:
-    """What pages opened by `opened` complained of: uncaught errors and errors on the console."""
+    """Uncaught errors and console errors of the pages opened by `opened`."""
     return []
 
 
@@ -108,7 +108,7 @@ def opened(browser: Browser, complaints: list[str]) -> Opens:
 
 @pytest.fixture
 def axe() -> Callable[[Page], None]:
-    """Look at a page as axe-core does, and refuse what it calls serious or critical."""
+    """Check a page with axe-core; fail on serious or critical findings."""
     if not AXE.exists():
         pytest.skip(f"axe-core is not at {AXE}; ./test installs it where npm is at hand")
     source = AXE.read_text("utf-8")

@@ -33,7 +33,7 @@ from windlass.serve.gateway.edge.access import Access
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.bucket import LeaseRequest, rules_of
 from windlass.serve.records.keys import ApiKeys
-from windlass.serve.records.quotas import Name, trade
+from windlass.serve.records.quotas import Name, renew_leases
 from windlass.spec.job import Job
 from windlass.spec.limits import Limits
 from windlass.spec.run import JOURNAL, RUN_FILE
@@ -58,7 +58,7 @@ VIEWS = ("runs", "runs/poems/1", "plan", "models", "service")
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything that the views show: the gateway's address, the home behind it, and a key for each part."""
+    """What the views show: the gateway's address, the home behind it, and a key for each scope."""
 
     url: str
     home: Path
@@ -71,7 +71,7 @@ class Stage:
         """Add a record to a run's journal, as its trainer would."""
         Journal(StoreDir(self.run(number)), JOURNAL).append({"time": round(time.time(), 3), **record})
 
-    def asked(self, number: int) -> dict[str, Any]:
+    def requested(self, number: int) -> dict[str, Any]:
         return dict(json.loads((self.run(number) / SETTINGS).read_bytes()))
 
 
@@ -130,7 +130,7 @@ def write_runs(home: Path) -> None:
 
 
 def story(began: float, speed: float) -> Iterator[dict[str, Any]]:
-    """What a run tells that loses a worker at step 60 and goes on from memory."""
+    """The events of a run that loses a worker at step 60 and continues from memory."""
     yield {"event": "started", "time": began, "parameters": 250_000, "steps": STEPS, "workers": 2}
     for step in range(2, 122, 2):
         at = began + 5 + step * 4
@@ -186,11 +186,11 @@ def register_models(home: Path, folder: Path) -> None:
 
 
 def spend_some(keys: ApiKeys) -> None:
-    """Give a key limits, and let a gateway have taken some of its tokens on loan."""
+    """Give a key limits, and lease some of its tokens to a gateway."""
     limits = Limits(tokens_per_day=1_000_000, requests_per_second=50.0)
     key = keys.limit("user", limits, Actor("", "the tests"))
     name, rule = Name(f"key:{key.id}", "tokens_day"), rules_of(limits)["tokens_day"]
-    trade(keys._database, "gateway", {name: (rule, LeaseRequest(want=400_000))}, term_s=600)
+    renew_leases(keys._database, "gateway", {name: (rule, LeaseRequest(want=400_000))}, term_s=600)
 
 
 class At(Protocol):
@@ -264,15 +264,15 @@ def test_a_run_is_paused_only_after_somebody_said_yes(
         assert not (stage.run(2) / SETTINGS).exists()
         pause.click()
         confirm(page, "Pause")
-        asked = stage.asked(2)
-        assert (asked["paused"], asked["by"]) == (True, "admin")
-        expect(page.locator(".answers")).to_contain_text(f"request {asked['id']} by admin")
-        told = {"step": 124, "id": asked["id"], "by": "admin", "undoes": None}
-        stage.tell(2, event="settings", changed={"paused": True}, before={"paused": False}, **told)
+        requested = stage.requested(2)
+        assert (requested["paused"], requested["by"]) == (True, "admin")
+        expect(page.locator(".answers")).to_contain_text(f"request {requested['id']} by admin")
+        event = {"step": 124, "id": requested["id"], "by": "admin", "undoes": None}
+        stage.tell(2, event="settings", changed={"paused": True}, before={"paused": False}, **event)
         expect(page.locator(".answers")).to_contain_text("Taken after step 124")
         page.get_by_role("button", name="Go on").click()
         confirm(page, "Go on")
-        assert stage.asked(2)["paused"] is False
+        assert stage.requested(2)["paused"] is False
     assert complaints == []
 
 
@@ -288,11 +288,11 @@ def test_a_setting_is_changed_and_undone_and_what_cannot_be_is_refused_in_the_di
         page.get_by_role("dialog").get_by_label("Setting").select_option("learning_rate")
         page.get_by_label("New value").fill("0.0001")
         confirm(page, "Change a setting")
-        assert stage.asked(1)["learning_rate"] == 1e-4
+        assert stage.requested(1)["learning_rate"] == 1e-4
         expect(page.locator(".answers")).to_contain_text("started again")
         page.get_by_role("button", name="Undo").click()
         confirm(page, "Undo")
-        assert stage.asked(1)["learning_rate"] is None
+        assert stage.requested(1)["learning_rate"] is None
     assert [text for text in complaints if "400" not in text] == []
 
 
@@ -302,9 +302,9 @@ def test_an_elastic_run_is_scaled(at: At, stage: Stage, complaints: list[str]) -
         page.get_by_role("button", name="Workers").click()
         page.get_by_role("dialog").get_by_label("Workers").fill("3")
         confirm(page, "Workers")
-        asked = json.loads((stage.run(1) / "workers.json").read_bytes())
-        assert (asked["workers"], asked["by"]) == (3, "admin")
-        stage.tell(1, event="scaled", workers=3, by="admin", id=asked["id"])
+        requested = json.loads((stage.run(1) / "workers.json").read_bytes())
+        assert (requested["workers"], requested["by"]) == (3, "admin")
+        stage.tell(1, event="scaled", workers=3, by="admin", id=requested["id"])
         page.reload()
         expect(page.get_by_role("heading", name="poems/1")).to_be_visible()
     (stage.run(1) / "coordinator").rmdir()
@@ -386,8 +386,8 @@ def test_a_roll_out_is_started_and_taken_back(
         rollouts.get_by_role("button", name="Take back").click()
         confirm(page, "Take back")
         expect(page.locator(".done")).to_contain_text("Asked for")
-    (asked,) = admin(stage).get("/admin/rollouts").json()["data"]
-    assert (asked["candidate"], asked["kind"], asked["wish"]) == ("poems@2", "shadow", "abort")
+    (requested,) = admin(stage).get("/admin/rollouts").json()["data"]
+    assert (requested["candidate"], requested["kind"], requested["command"]) == ("poems@2", "shadow", "abort")
     assert complaints == []
 
 
@@ -493,13 +493,13 @@ def show(page: Page, stage: Stage, view: str) -> None:
 
 def missing_words(page: Page) -> list[str]:
     """Words that a view has no text for are shown as their keys; what the server says is none of them."""
-    told = page.evaluate(
+    text = page.evaluate(
         """() => [...document.querySelectorAll("main *")]
             .filter((each) => !each.closest("code, svg, main [lang=en], .chart-tip, .chart-table, .sample"))
             .flatMap((each) => [...each.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE))
             .map((node) => node.data).join("\\n")"""
     )
-    return re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b[a-z]{2,}[A-Z]\w+\b", told)
+    return re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b[a-z]{2,}[A-Z]\w+\b", text)
 
 
 def admin(stage: Stage) -> httpx.Client:

@@ -1,4 +1,4 @@
-"""The shell of the page, in a real Chromium: ways in, languages, colours, outages, keys that end."""
+"""The shell of the page, in a real Chromium: sign-in, languages, colours, outages, expired keys."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_mistake_of_the_server_is_told_with_the_id_of_the_request_and_can_be_r
         raise RuntimeError("a mistake of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(gateway.service, "desks", fail)
+        patch.setattr(gateway.service, "endpoints", fail)
         with opened(gateway.url, locale=locale) as page:
             expect(page.locator("main [role=alert]")).to_contain_text(words)
             expect(page.locator("main [role=alert] code")).to_have_text(re.compile("^[0-9a-f]{16,}$"))

@@ -28,20 +28,22 @@ def test_the_report_opens_alone_and_fits_the_window(
 ) -> None:
     file = tmp_path / "plan.html"
     file.write_text(report_html(json.loads(SAMPLE.read_text())), encoding="utf-8")
-    asked, complaints = [], []
+    requested, complaints = [], []
     with browser.new_context(
         color_scheme="dark" if scheme == "dark" else "light",
         offline=True,
         viewport={"width": width, "height": 900},
     ) as context:
         page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else None)
+        page.on("request", lambda request: requested.append(request.url))
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
         page.goto(file.as_uri())
         pictures = page.locator("svg")
         assert pictures.count() == 4
         assert all((pictures.nth(n).bounding_box() or {"height": 0})["height"] > 50 for n in range(4))
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         page.screenshot(path=artifacts / f"plan-report-{scheme}-{width}.png", full_page=True)
-    assert asked == [file.as_uri()]
+    assert requested == [file.as_uri()]
     assert complaints == []

@@ -101,8 +101,8 @@ def test_a_conversation_keeps_its_turns_and_its_system_message(
     engine.writes = lambda ask: [*ask.tokens[-4:-1], 0]
     page.get_by_role("radio", name="Chat").check(force=True)
     page.get_by_label("System message").fill("machine learning")
-    for asked in ("the quick fox", "is machine learning fun"):
-        ask(page, asked)
+    for prompt in ("the quick fox", "is machine learning fun"):
+        ask(page, prompt)
         expect(page.get_by_role("button", name="Send")).to_be_enabled()
         expect(page.locator(".status")).to_contain_text("tokens in")
     expect(page.locator(".answer .turn")).to_have_count(4)
@@ -134,8 +134,8 @@ def test_an_engine_that_dies_in_the_middle_leaves_the_text_and_says_so(page: Pag
 def test_settings_have_the_range_default_and_words_of_the_servers_document(
     page: Page, complaints: list[str]
 ) -> None:
-    told = page.evaluate("fetch('/openapi.json').then((each) => each.json())")
-    own = told["components"]["schemas"]["CompletionRequest"]["properties"]["top_p"]
+    document = page.evaluate("fetch('/openapi.json').then((each) => each.json())")
+    own = document["components"]["schemas"]["CompletionRequest"]["properties"]["top_p"]
     control = page.get_by_label("Top p")
     assert control.get_attribute("max") == str(own["anyOf"][0]["maximum"])
     assert control.get_attribute("placeholder") == str(own["x-default"])
@@ -277,9 +277,9 @@ def test_the_code_runs_in_every_language_that_is_at_hand(
         )
         assert ran.returncode == 0, (name, ran.stderr)
         assert ran.stdout.strip(), name
-    asked = engine.of(Generate)
-    assert len(asked) >= 2
-    assert all(each.tokens == asked[0].tokens for each in asked)
+    requests = engine.of(Generate)
+    assert len(requests) >= 2
+    assert all(each.tokens == requests[0].tokens for each in requests)
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-GB", "light"), ("zh-CN", "dark")])

@@ -28,10 +28,10 @@ def test_every_operation_of_the_document_is_listed_with_its_fields_and_errors(
 ) -> None:
     with opened(f"{gateway.url}#/api") as page:
         expect(page.locator(".menu a").first).to_be_visible()
-        told = page.evaluate("fetch('/openapi.json').then((each) => each.json())")
-        count = sum(len(methods) for methods in told["paths"].values())
+        document = page.evaluate("fetch('/openapi.json').then((each) => each.json())")
+        count = sum(len(methods) for methods in document["paths"].values())
         expect(page.locator(".menu a")).to_have_count(count)
-        fields = told["components"]["schemas"]["CompletionRequest"]["properties"]
+        fields = document["components"]["schemas"]["CompletionRequest"]["properties"]
         shown = page.locator(".operation").text_content()
         assert all(name in shown for name in fields)
         expect(page.locator(".operation a[href='#/errors/context_length_exceeded']")).to_be_visible()

@@ -56,11 +56,11 @@ def test_what_people_read_says_the_same(capsys: Out, home: Path, tmp_path: Path)
     for argv in (["backup", "make", url], ["backup", "list", url], ["backup", "verify", url, "--no-ask"]):
         assert main(argv) == 0
     told = capsys.readouterr().out
-    assert "is whole: " in told
+    assert "is intact: " in told
     assert main(["backup", "prune", url, "--last", "1"]) == 0
-    assert "0 snapshots forgotten, 1 stay" in capsys.readouterr().out
+    assert "0 snapshots deleted, 1 kept" in capsys.readouterr().out
     assert main(["restore", url, "--to", str(tmp_path / "other")]) == 0
-    assert "other is back: " in capsys.readouterr().out
+    assert "restored " in capsys.readouterr().out
 
 
 def test_settings_may_be_kept_in_the_home(capsys: Out, home: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_key_is_never_shown(capsys: Out, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("WINDLASS_BACKUP_KEY", "hushhush-but-another")
     assert main(["backup", "list", url]) == 2
     told = capsys.readouterr()
-    assert "does not open this backup" in told.err
+    assert "wrong key for this backup" in told.err
     assert "hushhush" not in told.out + told.err
     assert "hushhush" not in (tmp_path / "backup" / "backup.json").read_text()
 
@@ -94,9 +94,9 @@ def test_a_key_is_never_shown(capsys: Out, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("line", "code", "reason"),
     [
-        ("backup make", 2, "say where the backup is"),
+        ("backup make", 2, "no backup given"),
         ("backup list {tmp}/nothing", 2, "there is no backup"),
-        ("backup make {home}/inside", 2, "within the home"),
+        ("backup make {home}/inside", 2, "inside the home"),
         ("backup make {tmp}/b --rate fast", 2, "rate"),
         ("backup make {tmp}/b --parallel 0", 2, "parallel"),
         ("backup make {tmp}/b --key-file {tmp}/none", 2, "cannot be read"),

@@ -33,8 +33,11 @@ def test_what_cannot_be_is_refused(
     ("options", "reason"),
     [
         (["--detach"], "--detach needs --backend"),
-        (["--backend", "local", "--rendezvous", "127.0.0.1:1", "--nodes", "2"], "do not go with a cluster"),
-        (["--backend", "local", "--restarts", "2"], "--restarts does not go with --elastic"),
+        (
+            ["--backend", "local", "--rendezvous", "127.0.0.1:1", "--nodes", "2"],
+            "cannot be used with a cluster",
+        ),
+        (["--backend", "local", "--restarts", "2"], "--restarts cannot be used with --elastic"),
     ],
 )
 def test_options_that_do_not_go_with_a_cluster_are_refused(

@@ -102,7 +102,7 @@ def test_a_server_is_asked_for_its_own_document_and_models(
 
 def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["complete", "{", "--server", "nonsense"]) == 2
-    assert "is no address" in capsys.readouterr().err
+    assert "is not a URL" in capsys.readouterr().err
 
 
 def test_what_was_learnt_is_forgotten_when_a_source_changes(home: Path) -> None:

@@ -38,8 +38,8 @@ def test_keys_are_listed_and_dropped(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [
-        (["--read-only"], "--read-only goes with --new-key"),
-        (["--new-key", "No Name"], "is no name"),
+        (["--read-only"], "--read-only needs --new-key"),
+        (["--new-key", "No Name"], "is not a valid name"),
         (["--new-key", "ada"], "exists already"),
         (["--drop-key", "adda"], "did you mean 'ada'"),
         (["--port", "70000"], "ports go from 0 to 65535"),

@@ -100,7 +100,7 @@ def test_a_tokenizer_may_be_characters_or_a_file(here: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["corpus"], "needs to know what to do"),
+        (["corpus"], "needs a subcommand"),
         (["corpus", "build", "none.txt"], "none.txt: no such file"),
         (["corpus", "build", "none*.txt"], "no file matches"),
         (["corpus", "build", "none.toml"], "none.toml: no such file"),

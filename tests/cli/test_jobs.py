@@ -62,15 +62,15 @@ def test_a_run_is_shown_with_the_settings_in_force(home: Path, capsys: pytest.Ca
 
 def test_a_change_is_shown_until_it_is_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, home, "set", "poems", "sync.policy=diloco", "sync.every=20")
-    assert "run poems/1 will go on from its next step border with: diloco every 20 steps" in said
-    assert "not taken yet: diloco every 20 steps" in shown(capsys, home, "show", "poems/1")
+    assert "run poems/1 will continue from its next step boundary with: diloco every 20 steps" in said
+    assert "pending: diloco every 20 steps" in shown(capsys, home, "show", "poems/1")
 
 
 def test_a_script_gets_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(shown(capsys, home, "list", "--json"))[0]["loss"] == 2.5
     told = json.loads(shown(capsys, home, "set", "poems", "sync.every=7", "--json"))
     assert (told["run"], told["id"], told["sync"]["every"]) == ("poems/1", 1, 7)
-    assert json.loads(shown(capsys, home, "show", "poems", "--json"))["asked"]["sync"]["every"] == 7
+    assert json.loads(shown(capsys, home, "show", "poems", "--json"))["requested"]["sync"]["every"] == 7
 
 
 def test_a_key_that_cannot_change_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_the_history_says_who_changed_what_and_when(home: Path, capsys: pytest.C
     assert "undo" not in row
     assert "learning rate as planned" not in shown(capsys, home, "undo", "poems", "--by", "bob")
     pending = shown(capsys, home, "show", "poems")
-    assert "asked for by bob, not taken yet: learning rate as planned, steps 90" in pending
+    assert "requested by bob, pending: learning rate as planned, steps 90" in pending
 
 
 def test_generations_are_shown_with_their_reasons(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_logs_are_lines_for_people_and_records_for_scripts(
         (["scale", "poems", "0"], "must be at least 1"),
         (["set", "poems", "train.log_every=3", "--wait", "0"], "--wait 0"),
         (["set", "poems", "train.log_every=3", "--by", " "], "--by"),
-        (["set", "poems", "train.log_every=3", "--wait", "5"], "nothing is taken now"),
+        (["set", "poems", "train.log_every=3", "--wait", "5"], "cannot apply requests"),
     ],
 )
 def test_what_cannot_be_done_is_said(

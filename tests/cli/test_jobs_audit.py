@@ -94,7 +94,7 @@ def test_a_corpus_that_is_gone_leaves_the_positions_proved(
     for manifest in (home / "corpora").glob("*/manifest.json"):
         manifest.unlink()
     assert main(["jobs", "audit", "poems", "--home", str(home)]) == 0
-    assert "epochs were not looked at" in capsys.readouterr().out
+    assert "epochs were not checked" in capsys.readouterr().out
 
 
 def test_show_tells_where_the_time_went_and_what_went_wrong(

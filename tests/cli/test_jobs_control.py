@@ -13,7 +13,7 @@ from windlass.cli.main import main
 from windlass.cli.training import jobs_control
 from windlass.control.plane.job_to_group import job_of
 
-JOB = '[corpus]\nsources = ["poems.txt"]\n[elastic]\nleast = 1\n'
+JOB = '[corpus]\nsources = ["poems.txt"]\n[elastic]\nmin_workers = 1\n'
 STANDS = {
     "uid": "abc",
     "tenant": "default",
@@ -71,7 +71,7 @@ def test_a_job_is_sent_as_it_is_written_with_paths_of_this_machine(
     job = job_of(text, Path("/elsewhere"))
     assert (job.name, job.train.steps) == ("poems", 7)
     assert job.corpus.sources == (str(tmp_path / "poems.txt"),)
-    assert "least" in job.elastic.model_fields_set
+    assert "min_workers" in job.elastic.model_fields_set
     assert capsys.readouterr().out.startswith("default/poems\n")
 
 
@@ -97,7 +97,7 @@ def test_an_empty_control_means_this_machine(
     monkeypatch.setenv("WINDLASS_CONTROL", "http://a")
     assert main(["jobs", "list", "--control", "", "--home", str(tmp_path / "home")]) == 0
     assert asked.made == []
-    assert "nothing was trained yet" in capsys.readouterr().out
+    assert "no runs yet" in capsys.readouterr().out
 
 
 def test_jobs_are_stopped_and_moved_in_the_queue(asked: type[Asked]) -> None:
@@ -119,10 +119,10 @@ def test_jobs_are_stopped_and_moved_in_the_queue(asked: type[Asked]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["submit", "poems.toml", "--priority", "5"], "--priority goes with --control"),
-        (["submit", "poems.toml", "--control", "http://a", "--elastic"], "--elastic does not go with"),
-        (["explain", "poems"], "which control plane?"),
-        (["priority", "poems", "3"], "which control plane?"),
+        (["submit", "poems.toml", "--priority", "5"], "--priority needs --control"),
+        (["submit", "poems.toml", "--control", "http://a", "--elastic"], "--elastic cannot be used with"),
+        (["explain", "poems"], "no control plane given"),
+        (["priority", "poems", "3"], "no control plane given"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

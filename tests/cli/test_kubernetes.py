@@ -73,7 +73,7 @@ def test_what_is_rendered_passes_the_check(
     assert main(["kubernetes", "render", str(job), "--tenant", "acme", "--serve", "--out", out]) == 0
     assert "00-cluster.yaml, 10-tenant.yaml, 20-training.yaml" in capsys.readouterr().out
     assert main(["kubernetes", "check", out, "--version", "1.37"]) == 0
-    assert "21 objects fit Kubernetes 1.37" in capsys.readouterr().out
+    assert "21 objects are valid for Kubernetes 1.37" in capsys.readouterr().out
 
 
 def test_what_would_be_refused_is_listed_and_exits_with_2(
@@ -106,13 +106,13 @@ def test_a_backup_is_of_the_home_on_the_volume(job: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["render"], "say what to render"),
-        (["render", "--quota", "cores=1", "JOB"], "go with --tenant"),
-        (["render", "--recorded", "JOB"], "go with --tenant"),
+        (["render"], "nothing to render"),
+        (["render", "--quota", "cores=1", "JOB"], "need --tenant"),
+        (["render", "--recorded", "JOB"], "need --tenant"),
         (["render", "--tenant", "a", "--quota", "core=1"], "did you mean 'cores'"),
         (["render", "--tenant", "a", "--quota", "memory=lots"], "is not a size"),
         (["render", "--tenant", "a", "--allow", "store:443"], "is not CIDR:PORT"),
-        (["render", "JOB", "--backup", "s3://b", "--schedule", "daily"], "is no schedule"),
+        (["render", "JOB", "--backup", "s3://b", "--schedule", "daily"], "is not a schedule"),
         (["check", "/no/such/place"], "there is no such directory"),
         (["check", "JOB"], "without apiVersion, kind and metadata"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from windlass.cli.main import main
 from windlass.serve.records.bucket import LeaseRequest, Rule
-from windlass.serve.records.quotas import ALL, Name, trade
+from windlass.serve.records.quotas import ALL, Name, renew_leases
 from windlass.serve.records.state import open_state, state_url
 
 
@@ -25,7 +25,7 @@ def test_limits_that_are_set_are_shown_full(tmp_path: Path, capsys: pytest.Captu
     assert row == {
         "whose": "tenant default",
         "limit": "tokens_day",
-        "most": 5_000_000,
+        "capacity": 5_000_000,
         "left": 5_000_000,
         "held": 0,
         "gateways": 0,
@@ -43,7 +43,7 @@ def test_what_gateways_hold_of_everybodys_limits_is_shown(
 ) -> None:
     state = open_state(state_url(tmp_path))
     order = {Name(ALL, "concurrent"): (Rule("permits", 8), LeaseRequest(need=3))}
-    trade(state, "a gateway", order, term_s=600.0)
+    renew_leases(state, "a gateway", order, term_s=600.0)
     state.close()
     (row,) = run(capsys, tmp_path, "show")
     assert (row["whose"], row["left"], row["held"], row["gateways"]) == ("everybody", 5, 3, 1)

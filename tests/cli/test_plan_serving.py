@@ -36,7 +36,7 @@ def test_the_table_says_that_an_engine_was_not_measured(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ([], "how much traffic"),
+        ([], "--rate or --concurrency is missing"),
         (["--rate", "-1"], "must be more than zero"),
         (["--rate", "1", "--concurrency", "1"], "not allowed with"),
         (["--rate", "1", "--ttft", "1ms"], "no layout gives the first token within 1 ms"),

@@ -20,7 +20,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ([], "on which machines"),
+        ([], "no machines given"),
         (["--fleet", "0xH100-SXM5"], "a fleet of no devices"),
         (["--fleet", "8xH100-SXM5", "--processes", "0"], "must be at least 1"),
         (["--fleet", "8xH100-SXM5", "--runner-option", "flink_master"], "write it as key=value"),

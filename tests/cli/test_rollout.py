@@ -46,7 +46,7 @@ def test_a_roll_out_waits_for_a_service_and_can_be_aborted(
     started = told(capsys, "start", "base@2")
     assert (started["candidate"], started["kind"], started["state"]) == ("base@2", "canary", "waiting")
     assert main(["rollout", "status", "base"]) == 0
-    assert "no service has taken it yet" in capsys.readouterr().out
+    assert "no service has started it yet" in capsys.readouterr().out
     assert told(capsys, "abort", started["id"])["state"] == "aborted"
     assert [each["id"] for each in told(capsys, "history", "base")] == [started["id"]]
 
@@ -77,7 +77,7 @@ def test_options_become_a_policy(
         (["start", "base"], "names no version"),
         (["start", "base@7"], "no version 7"),
         (["start", "base@2", "--stages", "0.5,0.1"], "must rise"),
-        (["start", "base@2", "--stages", "half"], "is no number"),
+        (["start", "base@2", "--stages", "half"], "is not a number"),
         (["start", "base@2", "--weight", "7"], "less than or equal to 1"),
         (["start", "base@2", "--seconds", "soon"], "--seconds soon"),
         (["start", "base@2", "--held-out", "/nowhere"], "cannot be read"),

@@ -92,7 +92,7 @@ def test_options_win_over_the_job_file_and_its_other_tables_do_not_matter(tmp_pa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--set", "train.steps=5"], r"only \[serve\]"),
+        (["--set", "train.steps=5"], r"only settings of \[serve\]"),
         (["--set", "serve.transport.idle=5"], "idle"),
         (["--no-keys", "--host", "0.0.0.0"], "listen on 127.0.0.1"),
         (["--no-keys", "--host", "machine.example"], "listen on 127.0.0.1"),

@@ -88,7 +88,7 @@ def test_what_is_asked_wrongly_is_refused(
     [
         (["poems"], "names no version"),
         (["poems@7"], "the depot has no poems@7"),
-        ([], "say which version"),
+        ([], "no version given"),
         (["nobody", "--status"], "never rolled out"),
         (["nobody", "--give-up"], "never rolled out"),
         (["poems@2", "--at-once", "0"], "at_once"),
@@ -112,7 +112,7 @@ def test_one_site_alone_is_not_rolled_out_over_sites(file: Path, capsys: pytest.
     main(["sites", "replicate", str(file)])
     file.write_text(file.read_text()[: file.read_text().rindex("[[site]]")])
     assert main(["sites", "rollout", str(file), "poems@2"]) == 2
-    assert "one site only" in capsys.readouterr().err
+    assert "only one site" in capsys.readouterr().err
 
 
 def test_sites_that_do_not_answer_stop_a_roll_out_and_nothing_is_touched(
@@ -128,9 +128,9 @@ def test_sites_that_do_not_answer_stop_a_roll_out_and_nothing_is_touched(
     assert main(["sites", "rollout", str(file), "poems@2", "--json"]) == 1
     told = said(capsys)
     assert (told["state"], told["sites"]["west"]["phase"]) == ("stopped", "waiting")
-    assert "no other site is well" in told["reason"]
+    assert "no other site is healthy" in told["reason"]
     assert main(["sites", "rollout", str(file), "poems@1"]) == 2  # another is on its way
-    assert "poems@2 is on its way" in capsys.readouterr().err
+    assert "poems@2 is being rolled out" in capsys.readouterr().err
     assert main(["sites", "rollout", str(file), "poems", "--give-up", "--json"]) == 0
     assert said(capsys)["state"] == "failed"
 

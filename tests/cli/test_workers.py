@@ -122,7 +122,7 @@ def test_spares_are_those_of_the_option() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--restarts", "1"), "replaces workers by itself"),
+        (("--restarts", "1"), "replaces failed workers itself"),
         (("--workers", "0"), "--workers 0: must be at least 1"),
         (("--spares", "-1"), "spares"),
     ],
@@ -135,11 +135,11 @@ def test_an_elastic_run_that_cannot_be_is_refused(words: tuple[str, ...], reason
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--elastic",), "replaces whoever dies by itself"),
-        (("--restarts", "2"), "replaces whoever dies by itself"),
+        (("--elastic",), "replaces the dead itself"),
+        (("--restarts", "2"), "replaces the dead itself"),
         (("--nodes", "2", "--rendezvous", "10.0.0.1:29400"), "on one machine"),
         (("--backend", "ray"), "on one machine"),
-        (("--backend", "local"), "a supervisor of its own"),
+        (("--backend", "local"), "its own supervisor"),
     ],
 )
 def test_parameter_servers_stay_on_one_machine_and_replace_the_dead_themselves(

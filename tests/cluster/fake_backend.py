@@ -100,7 +100,7 @@ class FakeCluster:
                 begun = replace(member, state="running", since_s=self.now_s, node="fake", reason="")
                 self.starts[key, member.index] = self.starts.get((key, member.index), 0) + 1
             else:
-                begun = replace(member, reason=f"no room: {need:g} cores are asked for")
+                begun = replace(member, reason=f"no room: {need:g} cores are requested")
             members[member.index] = begun
         self.groups[key] = replace(standing, members=tuple(members))
 
@@ -146,4 +146,4 @@ class FakeBackend:
 
 
 def _fresh(start: int, stop: int) -> tuple[Member, ...]:
-    return tuple(Member(index, "pending", reason="was asked for just now") for index in range(start, stop))
+    return tuple(Member(index, "pending", reason="was requested just now") for index in range(start, stop))

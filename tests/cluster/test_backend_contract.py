@@ -129,7 +129,7 @@ def test_to_launch_again_changes_nothing(cluster: Cluster) -> None:
 def test_another_group_of_the_same_key_is_refused(cluster: Cluster) -> None:
     group = cluster.group("g")
     cluster.backend.launch(group)
-    with pytest.raises(InUse, match="asks for something else"):
+    with pytest.raises(InUse, match="with a different specification"):
         cluster.backend.launch(replace(group, args=("exit", "0")))
     assert cluster.until(group.key, running(1)).group == group
 
@@ -178,7 +178,7 @@ def test_a_member_that_fails_is_started_again_until_it_runs(cluster: Cluster, tm
 
 
 def test_a_member_that_fails_too_often_stays_failed(cluster: Cluster) -> None:
-    group = cluster.group("g", "exit", "1", restart=replace(QUICK, most=2))
+    group = cluster.group("g", "exit", "1", restart=replace(QUICK, max_restarts=2))
     cluster.backend.launch(group)
     member = cluster.until(group.key, lambda s: s.over).members[0]
     assert (member.state, member.exit_code, member.restarts) == ("failed", 1, 2)

@@ -22,7 +22,7 @@ BUG = "ZeroDivisionError: division by zero"
 
 
 def verdict(*endings: RankExit, world: int = 3, now_s: float = 100.0, asked: bool = False) -> LaunchOutcome:
-    return decide(endings, world, now_s=now_s, heard_at_s=0.0, asked=asked)
+    return decide(endings, world, now_s=now_s, last_event_s=0.0, stop_requested=asked)
 
 
 def killed(rank: int, at_s: float) -> RankExit:
@@ -34,7 +34,7 @@ def lost(rank: int, at_s: float) -> RankExit:
 
 
 def told(rank: int, at_s: float, message: str, kind: str = "WindlassError") -> RankExit:
-    return RankExit(rank, 1, at_s, told={"kind": kind, "message": message, "hint": "a hint"})
+    return RankExit(rank, 1, at_s, error={"kind": kind, "message": message, "hint": "a hint"})
 
 
 def test_ranks_run_while_none_has_ended() -> None:
@@ -82,7 +82,7 @@ def test_a_rank_that_left_the_others_is_to_blame_in_the_end() -> None:
     left = RankExit(1, 0, 10.0)
     assert verdict(left, now_s=10.0 + ALONE_S / 2) == RUNNING
     assert verdict(left, now_s=10.0 + ALONE_S).culprit == left
-    assert decide([left], 2, now_s=99.0, heard_at_s=98.0, asked=False) == RUNNING
+    assert decide([left], 2, now_s=99.0, last_event_s=98.0, stop_requested=False) == RUNNING
 
 
 def test_a_rank_that_was_asked_before_it_listened_has_stopped() -> None:
@@ -101,7 +101,7 @@ ENDINGS = st.lists(
         rank=st.integers(0, 7),
         code=st.sampled_from([0, 130, 1, 2, -6, -9, -11, -15]),
         at_s=st.floats(0, 50),
-        told=st.none() | st.just({"message": "x"}),
+        error=st.none() | st.just({"message": "x"}),
         tail=st.sampled_from(["", PEER, BUG]),
     ),
     min_size=1,
@@ -113,14 +113,20 @@ ENDINGS = st.lists(
 @given(ENDINGS, st.booleans())
 def test_once_one_has_ended_the_launch_ends_within_bounds(endings: list[RankExit], asked: bool) -> None:
     last = max(e.at_s for e in endings)
-    assert decide(endings, 8, now_s=last + ALONE_S + 1, heard_at_s=last, asked=asked).state != "running"
+    assert (
+        decide(endings, 8, now_s=last + ALONE_S + 1, last_event_s=last, stop_requested=asked).state
+        != "running"
+    )
     if any(not e.good for e in endings) and not asked:
-        assert decide(endings, 8, now_s=last + LATE_S + 1, heard_at_s=last, asked=asked).state == "failed"
+        assert (
+            decide(endings, 8, now_s=last + LATE_S + 1, last_event_s=last, stop_requested=asked).state
+            == "failed"
+        )
 
 
 @given(ENDINGS)
 def test_only_a_failure_has_a_culprit_and_only_one_that_was_there(endings: list[RankExit]) -> None:
-    found = decide(endings, 8, now_s=1000.0, heard_at_s=0.0, asked=False)
+    found = decide(endings, 8, now_s=1000.0, last_event_s=0.0, stop_requested=False)
     assert (found.state == "failed") == (found.culprit is not None)
     assert found.culprit is None or found.culprit in endings
 

@@ -113,7 +113,7 @@ def test_a_watch_from_a_forgotten_past_is_told(api: KubernetesApi, table: Table)
 
 
 def test_who_may_not_is_told_what_is_needed(url: str) -> None:
-    with pytest.raises(AskedWrongly, match="does not let us"):
+    with pytest.raises(AskedWrongly, match="denied access"):
         KubernetesApi(ClusterAccess(url, token="wrong")).get("Job", "n", "j")
     with pytest.raises(AskedWrongly, match="cannot patch"):
         KubernetesApi(ClusterAccess(url, token=LAUNCHER)).apply(config())

@@ -32,7 +32,9 @@ def test_defaults_that_a_server_adds_are_fine() -> None:
 def test_a_dropped_field_is_an_error_in_plain_words() -> None:
     stored = job()
     del stored["spec"]["backoffLimitPerIndex"]
-    with pytest.raises(BadInput, match=r"did not keep all of Job .*\.spec\.backoffLimitPerIndex was dropped"):
+    with pytest.raises(
+        BadInput, match=r"did not store all of Job .*\.spec\.backoffLimitPerIndex was dropped"
+    ):
         check_stored(job(), stored)
 
 

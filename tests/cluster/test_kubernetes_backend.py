@@ -35,8 +35,8 @@ class Mortal(KubernetesApi):
 
     lives = sys.maxsize
 
-    def _ask(self, method: str, path: str, **more: Any) -> Any:
-        told = super()._ask(method, path, **more)
+    def _request(self, method: str, path: str, **more: Any) -> Any:
+        told = super()._request(method, path, **more)
         if method != "GET":
             self.lives -= 1
             if self.lives == 0:
@@ -165,7 +165,7 @@ def test_a_job_that_is_over_cannot_grow(url: str, table: Table) -> None:
     made = backend(url)
     made.launch(GROUP)
     job(table)["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
-    with pytest.raises(BadInput, match="has come to its end"):
+    with pytest.raises(BadInput, match="has finished"):
         made.scale(GROUP.key, 4)
 
 
@@ -252,7 +252,7 @@ def test_a_control_plane_sees_the_groups_of_all_tenants_with_the_rights_that_it_
     assert [standing.group.key for standing in seen.groups] == ["acme/g", "other/g"]
     for group in wanted:
         control.stop(group.key)
-    with pytest.raises(WindlassError, match="does not let us"):
+    with pytest.raises(WindlassError, match="denied access"):
         backend(url, LAUNCHER).survey()
 
 

@@ -112,10 +112,10 @@ def test_a_pod_knows_its_own_cluster(tmp_path: Path) -> None:
 
 
 def test_without_any_cluster_the_way_to_one_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no Kubernetes cluster is known here"):
+    with pytest.raises(BadInput, match="no Kubernetes cluster is configured"):
         find_access(None, {"KUBECONFIG": str(tmp_path / "none")})
 
 
 def test_what_is_no_kubeconfig_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is no kubeconfig"):
+    with pytest.raises(BadInput, match="is not a kubeconfig"):
         find_access(None, written(tmp_path, ["a list"]))

@@ -50,7 +50,7 @@ def job(**cluster: Any) -> Job:
     told = {
         "name": "poems",
         "layout": {"dp": 4},
-        "serve": {"scale": {"least": 2, "most": 6}},
+        "serve": {"scale": {"min_replicas": 2, "max_replicas": 6}},
         "cluster": {**CLUSTER, **cluster},
     }
     return parse(Job, told, "job.toml")
@@ -106,7 +106,7 @@ def test_everything_keeps_the_rules() -> None:
     assert against_rules(everything()) == []
 
 
-@pytest.mark.parametrize("restart", [Restart("always"), Restart("never"), Restart(most=3)])
+@pytest.mark.parametrize("restart", [Restart("always"), Restart("never"), Restart(max_restarts=3)])
 @pytest.mark.parametrize("count", [0, 1, 12])
 @pytest.mark.parametrize("port", [None, 8000])
 def test_groups_keep_the_rules_whatever_they_ask_for(restart: Restart, count: int, port: int | None) -> None:
@@ -193,7 +193,7 @@ def test_a_name_that_no_service_may_have_is_mended() -> None:
 
 
 def test_a_run_without_a_shared_home_is_refused() -> None:
-    with pytest.raises(BadJob, match="home that its pods share"):
+    with pytest.raises(BadJob, match="a home on a volume"):
         training(TenantJob(job(volumes=[{"mount": "/fast", "scratch": "1GiB"}])))
 
 

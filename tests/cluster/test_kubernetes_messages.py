@@ -12,7 +12,7 @@ from windlass.cluster.kubernetes.members import members_of
 from windlass.cluster.kubernetes.messages import event_words, waiting_words
 
 Manifest = dict[str, Any]
-GROUP = Group("g", "m", count=1, restart=Restart(most=2))
+GROUP = Group("g", "m", count=1, restart=Restart(max_restarts=2))
 
 
 def pod(name: str = "g-0-a", at: int = 1, **status: Any) -> Manifest:
@@ -79,7 +79,7 @@ def test_a_pod_says_why_it_waits() -> None:
 def test_a_member_out_of_memory_says_so_and_is_started_again() -> None:
     found = member(ended(137, "OOMKilled"))
     assert (found.state, found.exit_code) == ("pending", -9)
-    assert found.reason == "it took more memory than it may, and was killed; it is started again"
+    assert found.reason == "it took more memory than it may, and was killed; it is restarted"
 
 
 def test_a_member_that_failed_too_often_says_its_last_words() -> None:
@@ -93,7 +93,7 @@ def test_a_member_that_failed_too_often_says_its_last_words() -> None:
 def test_what_the_cluster_took_away_does_not_count(reason: str) -> None:
     found = member(*(disrupted(reason, at) for at in range(1, 9)))
     assert found.state == "pending"
-    assert "it is started again" in found.reason
+    assert "it is restarted" in found.reason
 
 
 def test_a_member_on_a_silent_node_is_lost() -> None:

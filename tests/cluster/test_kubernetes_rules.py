@@ -36,7 +36,7 @@ WRONG: list[tuple[str, str, Spoil]] = [
         lambda m: m["spec"].update(completions=200_000, parallelism=200_000),
     ),
     ("Job", "FailIndex needs backoffLimitPerIndex", lambda m: m["spec"].pop("backoffLimitPerIndex")),
-    ("Job", "0 is no failure", lambda m: exit_codes(m).update(values=[0, 2])),
+    ("Job", "0 is not a failure", lambda m: exit_codes(m).update(values=[0, 2])),
     ("Job", "in ascending order", lambda m: exit_codes(m).update(values=[3, 2])),
     ("Job", "neither In nor NotIn", lambda m: exit_codes(m).update(operator="Exists")),
     ("Job", "there is no container 'other'", lambda m: exit_codes(m).update(containerName="other")),
@@ -120,11 +120,11 @@ WRONG: list[tuple[str, str, Spoil]] = [
     ("PodDisruptionBudget", "could ever be drained", lambda m: m["spec"].update(maxUnavailable=0)),
     ("PriorityClass", "Kubernetes' own", lambda m: m["metadata"].update(name="system-mine")),
     ("PriorityClass", "at most 1000000000", lambda m: m.update(value=2 * 10**9)),
-    ("CronJob", "at it together", lambda m: m["spec"].update(concurrencyPolicy="Allow")),
+    ("CronJob", "would overlap", lambda m: m["spec"].update(concurrencyPolicy="Allow")),
     ("CronJob", "every 10 s", lambda m: m["spec"].update(startingDeadlineSeconds=5)),
     ("CronJob", "at most 52 characters", lambda m: m["metadata"].update(name="x" * 53)),
     ("Namespace", "cannot be named", lambda m: m["metadata"].update(name="Not.A-Label")),
-    ("Role", "more than anybody needs", lambda m: m["rules"][0].update(verbs=["*"])),
+    ("Role", "more than needed", lambda m: m["rules"][0].update(verbs=["*"])),
     ("ServiceAccount", "does not belong into rendered files", lambda m: m.update(kind="Secret")),
 ]
 

@@ -121,7 +121,7 @@ def test_ranks_stop_when_asked_and_are_ended_when_asked_again(
 
     def ask(event: dict[str, Any]) -> None:
         listener(event)
-        if len(listener.pids) == 2 and not launch.asked:
+        if len(listener.pids) == 2 and not launch.stop_requests:
             for _ in range(requests):
                 launch.interrupt()
 

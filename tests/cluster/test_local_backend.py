@@ -17,9 +17,9 @@ import pytest
 import windlass
 from windlass.cluster.backend import Group, Resources, Restart, group_bytes
 from windlass.cluster.local.local_backend import LocalBackend
-from windlass.cluster.local.local_scheduler import LocalMachine, find_room, free_of
+from windlass.cluster.local.local_scheduler import LocalMachine, assign, free_of
 from windlass.cluster.local.local_state import AssignedCores, DesiredGroup, GroupFolder, Written
-from windlass.cluster.process.cgroup_limits import build_fence
+from windlass.cluster.process.cgroup_limits import build_limits
 from windlass.cluster.process.process_identity import birth_of, kill_rest, runs, signal_one
 from windlass.cluster.process.process_supervisor import MemberRecord
 from windlass.cluster.process.restarts import decide
@@ -57,9 +57,9 @@ def record_of(root: Path, name: str, index: int = 0) -> MemberRecord:
     return GroupFolder(root, "default", name).written().records[index]
 
 
-def kill_warden(root: Path, name: str) -> None:
+def kill_daemon(root: Path, name: str) -> None:
     folder = GroupFolder(root, "default", name)
-    os.kill(int(folder.warden_lock.read_text()), signal.SIGKILL)
+    os.kill(int(folder.daemon_lock.read_text()), signal.SIGKILL)
     wait(lambda: not folder.guarded())
 
 
@@ -85,7 +85,7 @@ def test_members_outlive_their_warden_and_are_adopted_by_the_next(root: Path) ->
     backend.launch(wanted)
     wait(lambda: backend.observe("default/g").running == 1 and counted.exists())  # type: ignore[union-attr]
     before = record_of(root, "g")
-    kill_warden(root, "g")
+    kill_daemon(root, "g")
     assert backend.observe("default/g").members[0].state == "running"  # type: ignore[union-attr]
     backend.launch(wanted)
     wait(lambda: GroupFolder(root, "default", "g").guarded())
@@ -93,7 +93,7 @@ def test_members_outlive_their_warden_and_are_adopted_by_the_next(root: Path) ->
     os.kill(before.pid, signal.SIGKILL)  # the adopted one is watched
     wait(lambda: record_of(root, "g").restarts == 1 and record_of(root, "g").state == "running")
     assert record_of(root, "g").pid != before.pid
-    wait(lambda: counted.read_text() == "2")  # once by the first warden, once after its death
+    wait(lambda: counted.read_text() == "2")  # once by the first daemon, once after its death
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_member_that_ended_while_nobody_watched_has_left_its_exit_code(root: P
     backend.launch(wanted)
     wait(lambda: backend.observe("default/g").running == 1)  # type: ignore[union-attr]
     pid = record_of(root, "g").pid
-    kill_warden(root, "g")
+    kill_daemon(root, "g")
     (root / "go").touch()
     wait(lambda: not birth_of(pid))
     assert backend.observe("default/g").members[0].state == "lost"  # type: ignore[union-attr]
@@ -130,10 +130,10 @@ def test_a_member_that_takes_more_memory_than_it_may_fails_and_says_so(root: Pat
     backend.launch(group("g", "eat", "200", resources=limits, restart=Restart("never")))
     wait(lambda: backend.observe("default/g").over)  # type: ignore[union-attr]
     member = backend.observe("default/g").members[0]  # type: ignore[union-attr]
-    fence = build_fence("probe", limits)
+    fence = build_limits("probe", limits)
     fence.release()
     if fence.groups:
-        assert member.reason == "was ended by the system: it used more than its 100.0 MiB of memory"
+        assert member.reason == "was killed by the kernel: it used more than its 100.0 MiB of memory"
     else:
         assert "out of memory" in Path(member.logs).read_text()
     assert member.state == "failed"
@@ -186,28 +186,28 @@ def test_a_number_that_another_process_has_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_a_gang_gets_all_its_seats_or_none() -> None:
-    room = find_room(MACHINE, [], Resources(cores=1.5), range(3), gang=True)
-    assert room.seats == {}
-    assert room.reason == "no room for 1 of 3 here: 1.5 cores are asked for, 1 of 4 are free"
-    assert list(find_room(MACHINE, [], Resources(cores=1.5), range(3), gang=False).seats) == [0, 1]
+    room = assign(MACHINE, [], Resources(cores=1.5), range(3), gang=True)
+    assert room.assignments == {}
+    assert room.reason == "no capacity for 1 of 3 members here: 1.5 cores are requested, 1 of 4 are free"
+    assert list(assign(MACHINE, [], Resources(cores=1.5), range(3), gang=False).assignments) == [0, 1]
 
 
 def test_seats_share_no_core_and_no_gpu_while_there_are_others() -> None:
     taken = [AssignedCores((0, 1), 2.0, 1 << 30, (0,))]
-    room = find_room(MACHINE, taken, Resources(cores=1, memory_bytes=3 << 30, gpus=1), [0], gang=True)
-    assert room.seats[0] == AssignedCores((2,), 1.0, 3 << 30, (1,))
-    assert free_of(MACHINE, [*taken, room.seats[0]]) == Resources(1.0, 4 << 30, 0)
+    room = assign(MACHINE, taken, Resources(cores=1, memory_bytes=3 << 30, gpus=1), [0], gang=True)
+    assert room.assignments[0] == AssignedCores((2,), 1.0, 3 << 30, (1,))
+    assert free_of(MACHINE, [*taken, room.assignments[0]]) == Resources(1.0, 4 << 30, 0)
 
 
 @pytest.mark.parametrize(
     ("need", "words"),
     [
-        (Resources(memory_bytes=9 << 30), "9.0 GiB of memory are asked for, 8.0 GiB are free"),
-        (Resources(gpus=3), "3 GPUs are asked for, 2 of 2 are free"),
+        (Resources(memory_bytes=9 << 30), "9.0 GiB of memory are requested, 8.0 GiB are free"),
+        (Resources(gpus=3), "3 GPUs are requested, 2 of 2 are free"),
     ],
 )
 def test_what_is_missing_is_said(need: Resources, words: str) -> None:
-    assert words in find_room(MACHINE, [], need, [0], gang=True).reason
+    assert words in assign(MACHINE, [], need, [0], gang=True).reason
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_control_groups_of_version_2_get_the_limits(tmp_path: Path) -> None:
     (root / "user").mkdir(parents=True)
     (root / "cgroup.controllers").write_text("cpu memory")
     own.write_text("0::/user/shell\n")
-    fence = build_fence("t.g.0", Resources(1.5, 1 << 30), (0, 1), root=root, own=own)
+    fence = build_limits("t.g.0", Resources(1.5, 1 << 30), (0, 1), root=root, own=own)
     made = root / "user" / "windlass" / "t.g.0"
     assert fence.groups == (made,)
     assert (made / "memory.max").read_text() == str(1 << 30)
@@ -247,11 +247,11 @@ def test_where_no_control_group_can_be_made_the_process_itself_is_limited(tmp_pa
     root = tmp_path / "cgroup"
     root.mkdir()
     (root / "memory").write_text("not a directory")
-    fence = build_fence("t.g.0", Resources(memory_bytes=64 << 20), root=root, own=tmp_path / "none")
+    fence = build_limits("t.g.0", Resources(memory_bytes=64 << 20), root=root, own=tmp_path / "none")
     assert fence.groups == ()
     process = subprocess.Popen(["sleep", "60"])
     try:
-        fence.take_in(process.pid)
+        fence.apply_to(process.pid)
         assert resource.prlimit(process.pid, resource.RLIMIT_DATA) == (64 << 20, 64 << 20)
     finally:
         process.kill()

@@ -69,8 +69,8 @@ def test_a_steward_that_dies_finds_everything_again(backend: ClusterBackend, ray
     group = Group("g", "made_up_member", ("sleep",), 2, tenant="steward", restart=QUICK)
     backend.launch(group)
     before = until(backend, group.key, lambda s: s.running == 2)
-    steward = ray.get_actor("steward", namespace="windlass")
-    ray.kill(steward, no_restart=False)
+    controller = ray.get_actor("controller", namespace="windlass")
+    ray.kill(controller, no_restart=False)
     try:
         after = until(backend, group.key, lambda s: s.running == 2)
         assert after == before

@@ -61,9 +61,9 @@ def node_1(address: str) -> Iterator["subprocess.Popen[str]"]:
 
 def run_on_two(task: RankTask, address: str, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Be node 0: rank 0 is here, rank 1 there."""
-    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
-        done = Launch(company.hands(task.world, MODULE)).run(task, tell)
-        company.part(done=done)
+    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as group:
+        done = Launch(group.rank_launchers(task.world, MODULE)).run(task, tell)
+        group.finish(done=done)
         return done
 
 
@@ -108,7 +108,7 @@ def test_a_node_that_goes_away_ends_the_run_and_its_own_ranks(task: MakeTask, ad
             if event["rank"] == 1:
                 other.kill()
 
-        with pytest.raises(ProcessFailed, match=r"rank 1: node 1 \(127\.0\.0\.1\) went away"):
+        with pytest.raises(ProcessFailed, match=r"rank 1: node 1 \(127\.0\.0\.1\) disconnected"):
             run_on_two(a_run(task(["sleep"], ["wait"])), address, kill_it)
     until = time.monotonic() + PATIENCE_S
     while not gone(pids[1]) and time.monotonic() < until:
@@ -120,13 +120,13 @@ def test_a_node_that_goes_away_ends_the_run_and_its_own_ranks(task: MakeTask, ad
 def test_a_node_whose_node_0_goes_away_ends_its_ranks(task: MakeTask, address: str) -> None:
     made = a_run(task([], ["deaf", "sleep"]))
     with node_1(address) as other:
-        with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
-            away = RemoteRanks(company.links[0], 1, range(1, 2))
+        with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as group:
+            away = RemoteRanks(group.links[0], 1, range(1, 2))
             away.start(made)
             told, until = list[Any](), time.monotonic() + PATIENCE_S
             while not told:
                 assert time.monotonic() < until, "node 1 never said anything"
-                told = away.hear()
+                told = away.poll()
                 time.sleep(0.02)
         assert other.stdout is not None
         assert "lost node 0" in other.communicate(timeout=PATIENCE_S)[0]
@@ -178,15 +178,15 @@ def test_a_node_0_that_comes_later_is_found(address: str, monkeypatch: pytest.Mo
     thread = threading.Thread(target=lambda: joined.append(join_rendezvous(Nodes(2, 1, address, PATIENCE_S))))
     thread.start()
     assert refused.wait(PATIENCE_S)
-    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
+    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as group:
         thread.join()
-        company.links[0].send(hi=1)
+        group.links[0].send(hi=1)
         assert joined[0].answer(PATIENCE_S) == {"hi": 1}
     joined[0].close()
 
 
 @pytest.mark.parametrize(
-    ("nodes", "rank", "reason"), [(3, 1, "it says --nodes 3"), (2, 5, "--node-rank must be one of 1 to 1")]
+    ("nodes", "rank", "reason"), [(3, 1, "it has --nodes 3"), (2, 5, "--node-rank must be one of 1 to 1")]
 )
 def test_a_node_that_does_not_fit_is_told_why(
     address: str, monkeypatch: pytest.MonkeyPatch, nodes: int, rank: int, reason: str
@@ -233,8 +233,8 @@ def test_a_stranger_does_not_disturb(address: str) -> None:
 
     thread = threading.Thread(target=meet)
     thread.start()
-    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as company:
-        assert len(company.links) == 1
+    with host_rendezvous(Nodes(2, 0, address, PATIENCE_S)) as group:
+        assert len(group.links) == 1
     thread.join()
 
 

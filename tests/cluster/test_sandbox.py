@@ -17,7 +17,7 @@ import pytest
 import windlass
 from windlass.cluster.backend import Group, Isolation, Member, Resources, Restart, check, differs
 from windlass.cluster.local.local_backend import LocalBackend
-from windlass.cluster.process.cgroup_limits import TenantLimit, build_fence
+from windlass.cluster.process.cgroup_limits import TenantLimit, build_limits
 from windlass.cluster.process.disk_usage import bytes_of, trim
 from windlass.cluster.process.sandbox import Unready, environment, others_can_execute, secrets
 from windlass.spec.errors import BadInput
@@ -53,13 +53,13 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def walls(place: Path, tenant: str = "acme", **more: object) -> Isolation:
+def isolation(place: Path, tenant: str = "acme", **more: object) -> Isolation:
     own = {"uid": UID, "python": PYTHON} if ROOT and PYTHON else {}
     return Isolation(str(place / "tenants" / tenant), secrets=str(place / "secrets" / tenant), **own | more)  # type: ignore[arg-type]
 
 
 def guest(around: Isolation, *deed: str, **more: object) -> Group:
-    made = Group(deed[0], GUEST, deed, tenant="acme", restart=Restart("never"), grace_s=1.0, walls=around)
+    made = Group(deed[0], GUEST, deed, tenant="acme", restart=Restart("never"), grace_s=1.0, isolation=around)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -102,12 +102,12 @@ def test_of_the_machines_variables_only_harmless_ones_are_handed_on() -> None:
 
 def test_secrets_are_files_that_nobody_else_can_read(tmp_path: Path) -> None:
     group = guest(Isolation("/h", secrets=str(tmp_path)), "work", secrets={"KEY": "store/key"})
-    with pytest.raises(Unready, match="which is not there"):
+    with pytest.raises(Unready, match="which does not exist"):
         secrets(group)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "key").write_text("sesame\n")
     (tmp_path / "store" / "key").chmod(0o644)
-    with pytest.raises(Unready, match="others can read"):
+    with pytest.raises(Unready, match="other users can read"):
         secrets(group)
     (tmp_path / "store" / "key").chmod(0o600)
     assert secrets(group) == {"KEY": "sesame"}
@@ -117,11 +117,11 @@ def test_secrets_are_files_that_nobody_else_can_read(tmp_path: Path) -> None:
 
 def test_walls_may_change_under_a_group_that_runs() -> None:
     group = guest(Isolation("/h"), "work")
-    assert not differs(group, replace(group, walls=Isolation("/h", processes=9)))
+    assert not differs(group, replace(group, isolation=Isolation("/h", processes=9)))
 
 
 def test_no_tenant_is_called_as_the_logs_of_all_are() -> None:
-    with pytest.raises(BadInput, match="taken by the cluster itself"):
+    with pytest.raises(BadInput, match="this name is reserved"):
         check(replace(guest(Isolation("/h"), "work"), tenant="logs"))
 
 
@@ -131,7 +131,7 @@ def test_a_ceiling_stands_above_all_members_of_a_tenant(tmp_path: Path) -> None:
     (root / "cgroup.controllers").write_text("cpu memory pids")
     own.write_text("0::/user/shell\n")
     most = TenantLimit("here.acme", Resources(2.0, 1 << 30), 64)
-    fence = build_fence("acme.g.0", Resources(1.0), ceiling=most, root=root, own=own)
+    fence = build_limits("acme.g.0", Resources(1.0), tenant_limit=most, root=root, own=own)
     outer = root / "user" / "windlass" / "here.acme"
     assert fence.groups == (outer / "acme.g.0",)
     assert (outer / "memory.max").read_text() == str(1 << 30)
@@ -159,7 +159,7 @@ def test_a_log_that_is_too_long_loses_its_beginning(tmp_path: Path) -> None:
         assert trim(log, 10_000)
         writer.write(b"the last line\n")
     lines = log.read_text().splitlines()
-    assert "earlier lines are gone" in lines[0]
+    assert "earlier lines were dropped" in lines[0]
     assert lines[-2:] == ["line 1999", "the last line"]
     assert log.stat().st_size <= 10_000
     assert not trim(log, 10_000)
@@ -176,7 +176,7 @@ def test_a_tenants_process_reaches_nothing_of_others(place: Path) -> None:
     (place / "cluster" / "rival" / "g" / "members.json").write_text("{}")
     targets = [foreign, foreign / "weights", place / "cluster" / "rival" / "g" / "members.json",
                place / "cluster" / "acme"]  # fmt: skip
-    member = run(place, guest(walls(place), "peek", *map(str, targets)))
+    member = run(place, guest(isolation(place), "peek", *map(str, targets)))
     assert member.state == "done", Path(member.logs).read_text()
     home = place / "tenants" / "acme"
     told = json.loads((home / "peek.json").read_text())
@@ -189,7 +189,7 @@ def test_a_tenants_process_reaches_nothing_of_others(place: Path) -> None:
 @pytest.mark.slow
 @OTHER_USER
 def test_a_bomb_of_forks_is_held_and_nothing_of_it_is_left(place: Path) -> None:
-    member = run(place, guest(walls(place, processes=24), "forks", "120"))
+    member = run(place, guest(isolation(place, processes=24), "forks", "120"))
     told = json.loads((place / "tenants" / "acme" / "forks.json").read_text())
     assert told["made"] < 24
     assert told["refused"] > 0
@@ -199,7 +199,7 @@ def test_a_bomb_of_forks_is_held_and_nothing_of_it_is_left(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_tenant_that_fills_the_disk_is_ended(place: Path) -> None:
-    member = run(place, guest(walls(place, disk_bytes=16 << 20), "fill", "400"))
+    member = run(place, guest(isolation(place, disk_bytes=16 << 20), "fill", "400"))
     for path in Path("/var/tmp").glob("windlass-guest-*"):
         path.unlink()
     assert member.state == "failed"
@@ -208,7 +208,7 @@ def test_a_tenant_that_fills_the_disk_is_ended(place: Path) -> None:
 
 @pytest.mark.slow
 def test_the_log_of_a_process_that_prints_without_end_stays_short(place: Path) -> None:
-    member = run(place, guest(walls(place, log_bytes=1 << 20), "chatter", "40"))
+    member = run(place, guest(isolation(place, log_bytes=1 << 20), "chatter", "40"))
     assert member.state == "done"
     assert Path(member.logs).stat().st_size < 20 << 20
 
@@ -216,8 +216,8 @@ def test_the_log_of_a_process_that_prints_without_end_stays_short(place: Path) -
 @pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="control groups need root here")
 def test_all_processes_of_a_tenant_together_have_its_memory(place: Path) -> None:
-    around = walls(place, memory_bytes=96 << 20)
-    probe = build_fence("probe", Resources(memory_bytes=1 << 30))
+    around = isolation(place, memory_bytes=96 << 20)
+    probe = build_limits("probe", Resources(memory_bytes=1 << 30))
     probe.release()
     if not probe.groups:
         pytest.skip("no control group can be made here")

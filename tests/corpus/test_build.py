@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -38,7 +39,7 @@ def rows(tmp_path: Path) -> Path:
     return tmp_path / "rows.jsonl"
 
 
-def asked(source: Path, **settings: Any) -> Corpus:
+def corpus_spec(source: Path, **settings: Any) -> Corpus:
     settings.setdefault("tokenizer", TokenizerSpec(vocabulary=400))
     settings.setdefault("clean", Clean(duplicates="exact"))
     return Corpus(sources=(str(source),), **settings)
@@ -50,7 +51,7 @@ def texts_of(built: BuiltCorpus, part: str) -> list[str]:
 
 
 def test_every_document_is_in_one_part_whole_and_ended(tmp_path: Path, rows: Path) -> None:
-    built = load_corpus(build_corpus(asked(rows), tmp_path), thorough=True)
+    built = load_corpus(build_corpus(corpus_spec(rows), tmp_path), thorough=True)
     train, validation = texts_of(built, "train"), texts_of(built, "validation")
     assert sorted(train + validation) == sorted(lines(200))
     assert [text for text in lines(200) if text in set(train)] == train
@@ -65,18 +66,22 @@ def test_every_document_is_in_one_part_whole_and_ended(tmp_path: Path, rows: Pat
 
 def test_building_again_finds_the_corpus(tmp_path: Path, rows: Path) -> None:
     seen: list[Progress] = []
-    first = build_corpus(asked(rows), tmp_path, seen.append)
+    first = build_corpus(corpus_spec(rows), tmp_path, seen.append)
     assert {p.stage for p in seen} == {"read", "clean", "tokenizer", "merge", "tokenise"}
     assert all(0 <= p.done <= (p.total or 0) for p in seen)
     seen.clear()
-    assert build_corpus(asked(rows), tmp_path, seen.append) == first == find_built(asked(rows), tmp_path)
+    assert (
+        build_corpus(corpus_spec(rows), tmp_path, seen.append)
+        == first
+        == find_built(corpus_spec(rows), tmp_path)
+    )
     assert seen == []
     write_rows(rows, lines(50))
-    assert build_corpus(asked(rows), tmp_path) != first
+    assert build_corpus(corpus_spec(rows), tmp_path) != first
 
 
 def test_only_the_files_of_the_format_are_left(tmp_path: Path, rows: Path) -> None:
-    folder = build_corpus(asked(rows), tmp_path)
+    folder = build_corpus(corpus_spec(rows), tmp_path)
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) == [
         "config.json", "corpus.json", "manifest.json", "sources.json", "tokenizer.json",
         "tokenizer_config.json", "train/documents.bin", "train/tokens-00000.bin",
@@ -88,7 +93,7 @@ def test_the_content_has_the_same_digest_wherever_it_lies(tmp_path: Path, rows: 
     other = tmp_path / "other" / "rows.jsonl"
     other.parent.mkdir()
     other.write_bytes(rows.read_bytes())
-    one, two = (load_corpus(build_corpus(asked(path), tmp_path)) for path in (rows, other))
+    one, two = (load_corpus(build_corpus(corpus_spec(path), tmp_path)) for path in (rows, other))
     assert one.path != two.path
     assert one.digest == two.digest
 
@@ -99,12 +104,12 @@ def test_the_number_of_processes_changes_nothing(
     tmp_path: Path, tokenizer: TokenizerSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks, cuts of long documents and duplicates across blocks included."""
-    for setting in ("hands.BLOCK_BYTES", "hands.SMALL_BYTES", "tokenise.BLOCK_BYTES"):
+    for setting in ("executor.BLOCK_BYTES", "executor.SMALL_BYTES", "tokenise.BLOCK_BYTES"):
         monkeypatch.setattr(f"windlass.corpus.{setting}", 1 << 14)
     long = "\n".join(f"line {i} of a long text, 第{i}行。" for i in range(3000))
     texts = [*lines(900), long, *lines(30), *(line + " again" for line in lines(40))]
     write_rows(tmp_path / "rows.jsonl", texts)
-    corpus = asked(tmp_path / "rows.jsonl", tokenizer=tokenizer, clean=Clean(), validation_share=0.3)
+    corpus = corpus_spec(tmp_path / "rows.jsonl", tokenizer=tokenizer, clean=Clean(), validation_share=0.3)
     built = [
         load_corpus(build_corpus(corpus, tmp_path / str(n), processes=n), thorough=True) for n in (1, 2, 3)
     ]
@@ -119,7 +124,9 @@ def test_duplicates_are_dropped_and_counted(tmp_path: Path, english: str, chines
     write_rows(tmp_path / "rows.jsonl", [english, chinese, english + " ", near, "x", " \n"])
     dropped = {
         kind: load_corpus(
-            build_corpus(asked(tmp_path / "rows.jsonl", clean=Clean(duplicates=kind), split="tail"), tmp_path)
+            build_corpus(
+                corpus_spec(tmp_path / "rows.jsonl", clean=Clean(duplicates=kind), split="tail"), tmp_path
+            )
         ).stats["dropped"]
         for kind in ("keep", "exact", "near")
     }
@@ -131,7 +138,7 @@ def test_duplicates_are_dropped_and_counted(tmp_path: Path, english: str, chines
 
 def test_a_tail_split_of_one_text_by_characters(tmp_path: Path, chinese: str) -> None:
     (tmp_path / "a.txt").write_text(chinese, "utf-8")
-    corpus = asked(
+    corpus = corpus_spec(
         tmp_path / "a.txt", split="tail", validation_share=0.2, tokenizer=TokenizerSpec(kind="char")
     )
     built = load_corpus(build_corpus(corpus, tmp_path))
@@ -142,20 +149,20 @@ def test_a_tail_split_of_one_text_by_characters(tmp_path: Path, chinese: str) ->
 
 
 def test_a_given_tokenizer_is_kept_with_its_config(tmp_path: Path, rows: Path) -> None:
-    first = load_corpus(build_corpus(asked(rows), tmp_path))
+    first = load_corpus(build_corpus(corpus_spec(rows), tmp_path))
     folder = tmp_path / "given"
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(first.tokenizer.json)
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|pad|>"}')
     given = TokenizerSpec(kind="file", path=str(folder / "tokenizer.json"))
-    built = load_corpus(build_corpus(asked(rows, tokenizer=given), tmp_path))
+    built = load_corpus(build_corpus(corpus_spec(rows, tokenizer=given), tmp_path))
     assert built.tokenizer.config == {"eos_token": "<|pad|>"}
     assert built.train.document(0)[-1] == built.tokenizer.end_id == 1
     assert built.train.document(0)[:-1].tolist() == first.train.document(0)[:-1].tolist()
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         (b"", "1 empty file"),
         (b"\0\1\2", "1 binary file"),
@@ -164,15 +171,17 @@ def test_a_given_tokenizer_is_kept_with_its_config(tmp_path: Path, rows: Path) -
         (b" \n \n", "1 empty"),
     ],
 )
-def test_an_empty_corpus_says_what_became_of_its_files(tmp_path: Path, content: bytes, told: str) -> None:
+def test_an_empty_corpus_says_what_became_of_its_files(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "a.bin").write_bytes(content)
-    with pytest.raises(BadInput, match=rf"the corpus is empty: .* of 1 file in .*a\.bin \(dropped: {told}\)"):
-        build_corpus(asked(tmp_path / "a.bin"), tmp_path / "home")
+    with pytest.raises(
+        BadInput, match=rf"the corpus is empty: .* of 1 file in .*a\.bin \(dropped: {reason}\)"
+    ):
+        build_corpus(corpus_spec(tmp_path / "a.bin"), tmp_path / "home")
     assert list((tmp_path / "home" / "corpora").glob("[!.]*")) == []
 
 
 def test_two_builders_do_not_work_on_one_corpus(tmp_path: Path, rows: Path) -> None:
-    folder = find_built(asked(rows), tmp_path)
+    folder = find_built(corpus_spec(rows), tmp_path)
     lock = folder.with_name(f".{folder.name}.lock")
     script = (
         "import sys; from pathlib import Path; from windlass.store.lock import locked\n"
@@ -184,11 +193,11 @@ def test_two_builders_do_not_work_on_one_corpus(tmp_path: Path, rows: Path) -> N
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(InUse, match=folder.name):
-            build_corpus(asked(rows), tmp_path)
+            build_corpus(corpus_spec(rows), tmp_path)
         other.communicate()
     with locked(lock, "it"):
         pass
-    assert is_whole(build_corpus(asked(rows), tmp_path))
+    assert is_whole(build_corpus(corpus_spec(rows), tmp_path))
 
 
 @pytest.mark.parametrize("stage", ["read", "clean", "tokenizer", "tokenise"])
@@ -198,9 +207,9 @@ def test_an_interrupted_build_leaves_nothing_behind(tmp_path: Path, rows: Path, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_corpus(asked(rows), tmp_path, interrupt)
-    assert not find_built(asked(rows), tmp_path).exists()
-    assert is_whole(build_corpus(asked(rows), tmp_path))
+        build_corpus(corpus_spec(rows), tmp_path, interrupt)
+    assert not find_built(corpus_spec(rows), tmp_path).exists()
+    assert is_whole(build_corpus(corpus_spec(rows), tmp_path))
 
 
 @pytest.mark.slow
@@ -210,15 +219,15 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
     tmp_path: Path, stage: str
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", lines(5000))
-    corpus = asked(tmp_path / "rows.jsonl", tokenizer=TokenizerSpec(vocabulary=300))
+    corpus = corpus_spec(tmp_path / "rows.jsonl", tokenizer=TokenizerSpec(vocabulary=300))
     script = (
         "import sys, os, signal, psutil; from pathlib import Path\n"
-        "from windlass.corpus import build, hands; from windlass.spec.job import Corpus\n"
+        "from windlass.corpus import build, executor; from windlass.spec.job import Corpus\n"
         "def report(p):\n"
         "    if p.stage == sys.argv[3]:\n"
         "        print(*[child.pid for child in psutil.Process().children()], flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "hands.SMALL_BYTES = 0\n"
+        "executor.SMALL_BYTES = 0\n"
         "corpus = Corpus.model_validate_json(sys.argv[1])\n"
         "build.build_corpus(corpus, Path(sys.argv[2]), report, processes=2)\n"
     )
@@ -227,8 +236,11 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
         timeout=120, check=False, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL
-    workers = [psutil.Process(pid) for pid in map(int, ended.stdout.split()) if psutil.pid_exists(pid)]
-    assert psutil.wait_procs(workers, timeout=30)[1] == []
+    workers = []
+    for pid in map(int, ended.stdout.split()):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended already
+            workers.append(psutil.Process(pid))
+    assert psutil.wait_procs(workers, timeout=120)[1] == []
     folder = find_built(corpus, tmp_path)
     assert (folder / "cleaned.text").exists()
     assert not is_whole(folder)
@@ -242,7 +254,7 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
 def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: both end a write half-way."""
     write_rows(tmp_path / "rows.jsonl", lines(3000))
-    corpus = asked(tmp_path / "rows.jsonl")
+    corpus = corpus_spec(tmp_path / "rows.jsonl")
     script = (
         "import sys, resource; from pathlib import Path\n"
         "from windlass.corpus.build import build_corpus; from windlass.spec.job import Corpus\n"
@@ -260,17 +272,17 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_corpus_cut_short_is_damaged_and_is_built_again(tmp_path: Path, rows: Path) -> None:
-    folder = build_corpus(asked(rows), tmp_path)
+    folder = build_corpus(corpus_spec(rows), tmp_path)
     digest = load_corpus(folder).digest
     shard = folder / "train" / "tokens-00000.bin"
     shard.write_bytes(shard.read_bytes()[:-2])
     with pytest.raises(Damaged, match=r"tokens-00000\.bin"):
         load_corpus(folder)
-    assert load_corpus(build_corpus(asked(rows), tmp_path)).digest == digest
+    assert load_corpus(build_corpus(corpus_spec(rows), tmp_path)).digest == digest
 
 
 def test_a_changed_byte_is_found_by_a_thorough_look(tmp_path: Path, rows: Path) -> None:
-    folder = build_corpus(asked(rows), tmp_path)
+    folder = build_corpus(corpus_spec(rows), tmp_path)
     shard = folder / "train" / "tokens-00000.bin"
     data = bytearray(shard.read_bytes())
     data[10] ^= 1
@@ -286,7 +298,7 @@ def test_nothing_is_no_corpus(tmp_path: Path) -> None:
 
 
 def test_batches_come_from_the_tokens_of_the_corpus(tmp_path: Path, rows: Path) -> None:
-    part = load_corpus(build_corpus(asked(rows), tmp_path)).train
+    part = load_corpus(build_corpus(corpus_spec(rows), tmp_path)).train
     samples = sample_count(len(part), 16)
     batch = read_batch(part, range(samples), 16, seed=3)
     tokens = part.read(0, samples * 16 + 1).astype(np.int64)

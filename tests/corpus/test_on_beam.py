@@ -35,29 +35,31 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def asked(folder: Path, **settings: Any) -> Corpus:
+def corpus_spec(folder: Path, **settings: Any) -> Corpus:
     settings.setdefault("tokenizer", TokenizerSpec(vocabulary=300))
     return Corpus(sources=(str(folder),), clean=Clean(duplicates="exact"), **settings)
 
 
-def hands(tmp_path: Path, processes: int = 1) -> BeamExecutor:
+def beam_executor(tmp_path: Path, processes: int = 1) -> BeamExecutor:
     return BeamExecutor(
         BeamRunner(processes=processes, log=str(tmp_path / "beam.log")), str(tmp_path / "scratch")
     )
 
 
 def test_beam_builds_the_same_bytes_as_the_pool(tmp_path: Path, texts: Path) -> None:
-    by_pool = load_corpus(build_corpus(asked(texts), tmp_path / "pool"), thorough=True)
-    by_beam = load_corpus(build_corpus(asked(texts), tmp_path / "beam", hands=hands(tmp_path)), thorough=True)
+    by_pool = load_corpus(build_corpus(corpus_spec(texts), tmp_path / "pool"), thorough=True)
+    by_beam = load_corpus(
+        build_corpus(corpus_spec(texts), tmp_path / "beam", executor=beam_executor(tmp_path)), thorough=True
+    )
     assert by_beam.digest == by_pool.digest
     assert by_beam.stats["dropped"] == {"binary file": 1, "duplicate": 9}
 
 
 def test_characters_and_lines_as_documents_come_out_the_same_too(tmp_path: Path, texts: Path) -> None:
-    corpus = asked(texts / "long.txt", document="line", tokenizer=TokenizerSpec(kind="char"))
+    corpus = corpus_spec(texts / "long.txt", document="line", tokenizer=TokenizerSpec(kind="char"))
     pool, beam = (
         build_corpus(corpus, tmp_path / "pool"),
-        build_corpus(corpus, tmp_path, hands=hands(tmp_path)),
+        build_corpus(corpus, tmp_path, executor=beam_executor(tmp_path)),
     )
     assert load_corpus(beam).digest == load_corpus(pool).digest
 
@@ -65,20 +67,20 @@ def test_characters_and_lines_as_documents_come_out_the_same_too(tmp_path: Path,
 def test_what_is_wrong_with_a_file_is_told_as_by_the_pool(tmp_path: Path, texts: Path) -> None:
     (texts / "torn.jsonl").write_text('{"text": "whole"}\n{"text": "to')
     with pytest.raises(BadInput, match=r"torn\.jsonl: line 2 is not JSON") as found:
-        build_corpus(asked(texts), tmp_path, hands=hands(tmp_path))
+        build_corpus(corpus_spec(texts), tmp_path, executor=beam_executor(tmp_path))
     assert found.value.hint == "JSONL holds one JSON object on each line"
 
 
 def test_nothing_is_left_in_the_scratch_place(tmp_path: Path, texts: Path) -> None:
-    made = hands(tmp_path)
-    build_corpus(asked(texts), tmp_path, hands=made)
+    made = beam_executor(tmp_path)
+    build_corpus(corpus_spec(texts), tmp_path, executor=made)
     made.close()
     assert not (tmp_path / "scratch").exists()
 
 
 def test_progress_goes_up_to_the_whole(tmp_path: Path, texts: Path) -> None:
     seen: list[Progress] = []
-    build_corpus(asked(texts), tmp_path, seen.append, hands=hands(tmp_path))
+    build_corpus(corpus_spec(texts), tmp_path, seen.append, executor=beam_executor(tmp_path))
     assert {p.stage for p in seen} >= {"read", "clean", "tokenizer", "tokenise"}
     assert seen[-1].done == seen[-1].total
 
@@ -99,8 +101,8 @@ def test_the_command_builds_with_processes_of_beam(tmp_path: Path, texts: Path) 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--runner", "flink"], "its workers need a place that all of them reach"),
-        (["--scratch", "s3://bucket"], "go with --runner direct"),
+        (["--runner", "flink"], "needs --scratch, a directory that all workers can access"),
+        (["--scratch", "s3://bucket"], "need --runner direct"),
         (["--runner", "direct", "--runner-option", "speed"], "write it as key=value"),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_torn_archive_is_not_read_as_a_shorter_one(tmp_path: Path, ending: str
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b'{"text": "a"', "line 2 is not JSON"),
         (b'{"text": "\xff"}', "line 2 is not JSON"),
@@ -91,9 +91,9 @@ def test_a_torn_archive_is_not_read_as_a_shorter_one(tmp_path: Path, ending: str
         (b'{"text": 5}', "field 'text' holds a number, not a string"),
     ],
 )
-def test_a_bad_json_line_is_named(tmp_path: Path, line: bytes, told: str) -> None:
+def test_a_bad_json_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(rows("one") + line + b"\n")
-    with pytest.raises(BadInput, match=told) as error:
+    with pytest.raises(BadInput, match=message) as error:
         read(tmp_path / "a.jsonl")
     assert "a.jsonl" in error.value.message
 
@@ -113,11 +113,11 @@ def test_parquet_columns_are_read_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"), [("bdy", "did you mean 'body'"), ("id", "column 'id' holds int64")]
+    ("column", "message"), [("bdy", "did you mean 'body'"), ("id", "column 'id' holds int64")]
 )
-def test_a_wrong_parquet_column_is_told(tmp_path: Path, column: str, told: str) -> None:
+def test_a_wrong_parquet_column_is_refused(tmp_path: Path, column: str, message: str) -> None:
     parquet.write_table(arrow.table({"id": [1], "body": ["x"]}), tmp_path / "a.parquet")
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         read(tmp_path / "a.parquet", text_field=column)
 
 

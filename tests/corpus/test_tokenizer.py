@@ -165,7 +165,7 @@ def test_a_config_beside_the_tokenizer_names_its_end(tmp_path: Path, named: obje
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "not a tokenizer.json"),
         (b"\xff\xfe", "not a tokenizer.json"),
@@ -174,8 +174,8 @@ def test_a_config_beside_the_tokenizer_names_its_end(tmp_path: Path, named: obje
         (given_tokenizer("stop"), "no token that ends a text"),
     ],
 )
-def test_a_broken_tokenizer_is_told(data: bytes, told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_a_broken_tokenizer_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Tokenizer(data, where="x/tokenizer.json")
 
 

@@ -19,14 +19,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PORT = "8000"
 """That of the pages; a free one takes its place, so that a test disturbs nobody."""
-SHOWN, TESTED = "train.time=20s", "train.time=3s"
-"""The pages train for as long as a reader waits gladly; the same commands need less to be tested."""
-PATIENCE_S = 300
+TESTED = {"train.time=20s": "train.time=3s", "--wait 120": "--wait 500"}
+"""The pages train for as long as a reader likes to wait; tests train for less, and wait longer if need be."""
+PATIENCE_S = 560
 
 Walk = Callable[..., str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def walk() -> Walk:
     """Run the shell blocks of a page in a folder; return what they printed."""
     for program in ("curl", "openssl"):
@@ -34,7 +34,9 @@ def walk() -> Walk:
             pytest.skip(f"{program} is not installed; the pages use it")
 
     def run(page: str, folder: Path) -> str:
-        script = script_of(ROOT / "docs" / page).replace(PORT, str(free_port())).replace(SHOWN, TESTED)
+        script = script_of(ROOT / "docs" / page).replace(PORT, str(free_port()))
+        for shown, tested in TESTED.items():
+            script = script.replace(shown, tested)
         assert script, f"{page} has no ```sh block"
         output = folder / f"{Path(page).stem}.output"
         with output.open("w") as file:

@@ -10,7 +10,7 @@ import yaml
 
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.metrics.series import Figure
-from windlass.supervisor.supervisor_metrics import ServiceFigures
+from windlass.supervisor.supervisor_metrics import ServiceMetrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME = re.compile(r"\bwindlass_[a-z0-9_]+")
@@ -19,7 +19,7 @@ ROW = re.compile(r"^\| `(windlass_[a-z0-9_]+)` \| (\w+) \| ([a-z_, ]*)\| ", re.M
 
 
 def figures() -> list[Figure]:
-    return [*Metrics(tenants=True).board.figures, *ServiceFigures().board.figures]
+    return [*Metrics(tenants=True).registry.figures, *ServiceMetrics().registry.figures]
 
 
 def told(figure: Figure) -> set[str]:

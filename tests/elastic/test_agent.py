@@ -1,4 +1,4 @@
-"""An agent, its nursery and its coordinators as real processes; workers are made up and compute nothing."""
+"""An agent, its fork server and its coordinators as real processes; the workers compute nothing."""
 
 import contextlib
 import json
@@ -35,17 +35,17 @@ from windlass.spec.errors import BadInput
 from windlass.train.elastic.coordinator_client import CoordinatorClient
 
 def work(folder, worker, node, host, cores):
-    deed = (folder / "deed").read_text()
-    if deed == "crash":
+    behaviour = (folder / "behaviour").read_text()
+    if behaviour == "crash":
         raise RuntimeError("a bug of ours")
     post = CoordinatorClient(folder, ElasticHello(role="worker", node=node, worker=worker, store=f"{host}:1"))
     step, why = 0, "new"
     while True:
-        assigned = post.lobby(step, why)
+        assigned = post.wait_for_assignment(step, why)
         if assigned is None:
             post.done("left")
             return 0
-        if deed == "refuse":
+        if behaviour == "refuse":
             post.done("failed", error_event(BadInput("no such corpus", hint="name another")))
             return 2
         cut = threading.Event()
@@ -53,16 +53,16 @@ def work(folder, worker, node, host, cores):
         while True:
             step += 1
             post.at(step, "step", 0.01)
-            border = post.parting
-            if border is not None and border.stop:
-                post.tell({"event": "stopped", "step": step})
+            drain = post.drain_request
+            if drain is not None and drain.stop:
+                post.send_event({"event": "stopped", "step": step})
                 post.done("stopped")
                 return 0
             if (folder / "enough").exists():
                 post.done("finished")
                 return 0
-            if border is not None or cut.wait(0.02):
-                why = "border" if border is not None else "abandoned"
+            if drain is not None or cut.wait(0.02):
+                why = "drain" if drain is not None else "abandoned"
                 break
 """
 
@@ -94,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
         }
     )
     (folder / "run.json").write_text(plan_run(job, CORPUS, MACHINE).model_dump_json())
-    (folder / "deed").write_text("train")
+    (folder / "behaviour").write_text("train")
     return folder
 
 
@@ -129,9 +129,9 @@ def left_behind(folder: Path) -> list[int]:
 
 def outcome_of(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     assert process.stdout is not None
-    told = [json.loads(line) for line in process.stdout]
+    events = [json.loads(line) for line in process.stdout]
     assert process.wait(PATIENCE_S) == 0
-    return dict(told[-1])
+    return dict(events[-1])
 
 
 def await_that(fact: Callable[[], object], what: str) -> None:
@@ -182,15 +182,15 @@ def test_a_frozen_worker_is_given_up_and_killed(folder: Path) -> None:
     assert [r["how"] for r in records(folder, "lost")] == ["silent"]
 
 
-def test_a_killed_nursery_costs_no_worker(folder: Path) -> None:
+def test_a_killed_fork_server_costs_no_worker(folder: Path) -> None:
     with agent(folder) as process:
         await_that(lambda: full(folder), "two members and a spare")
         pids = {worker["pid"] for worker in workers(folder)}
-        nursery = psutil.Process(next(iter(pids))).parent()
-        assert nursery is not None
-        nursery.kill()
+        fork_server = psutil.Process(next(iter(pids))).parent()
+        assert fork_server is not None
+        fork_server.kill()
         os.kill(workers(folder, "spare")[0]["pid"], signal.SIGKILL)
-        await_that(lambda: len(records(folder, "joined")) == 4, "a worker of another nursery")
+        await_that(lambda: len(records(folder, "joined")) == 4, "a worker of another fork server")
         assert {worker["pid"] for worker in workers(folder)} == pids
         (folder / "enough").touch()
         assert outcome_of(process)["done"] is True
@@ -228,13 +228,13 @@ def test_a_dead_agent_takes_everything_with_it(folder: Path) -> None:
 
 
 def test_a_mistake_of_the_user_ends_the_run_at_once(folder: Path) -> None:
-    (folder / "deed").write_text("refuse")
+    (folder / "behaviour").write_text("refuse")
     with agent(folder) as process:
         assert outcome_of(process)["error"] == "no such corpus\n    name another"
 
 
 def test_workers_that_cannot_start_end_the_run_with_their_last_words(folder: Path) -> None:
-    (folder / "deed").write_text("crash")
+    (folder / "behaviour").write_text("crash")
     with agent(folder) as process:
         assert "RuntimeError: a bug of ours" in outcome_of(process)["error"]
 

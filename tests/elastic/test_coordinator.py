@@ -1,4 +1,4 @@
-"""Coordinators as processes, over real sockets, with made-up workers that do as they are told."""
+"""Coordinators as processes, over real sockets, with made-up workers that follow their orders."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_0
 
 
 class MadeUp:
-    """A worker without a model: counts steps until it is called, abandons at once, and remembers all."""
+    """A worker without a model: counts steps until it is drained, aborts at once, and records it."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class MadeUp:
     def _work(self) -> None:
         step, why = 0, "new"
         while not self.ended.is_set():
-            assigned = self._post.lobby(step, why)
+            assigned = self._post.wait_for_assignment(step, why)
             if assigned is None:
                 self._post.done("left")
                 return
@@ -69,12 +69,12 @@ class MadeUp:
                 return step, "abandoned"
             step += 1
             self._post.at(step, "step", 0.01)
-            border = self._post.parting
-            if self.enough.is_set() or (border is not None and border.stop):
+            drain = self._post.drain_request
+            if self.enough.is_set() or (drain is not None and drain.stop):
                 self._post.done("finished" if self.enough.is_set() else "stopped")
                 self.ended.set()
-            elif border is not None:
-                return step, "border"
+            elif drain is not None:
+                return step, "drain"
         return step, "ended"
 
 
@@ -170,7 +170,7 @@ def test_a_run_is_scaled_by_a_file(folder: Path) -> None:
         workers = [MadeUp(folder, name) for name in "ab"]
         await_that(trained_together(folder, workers), "a generation of two")
         StoreDir(folder).write("workers.json", json.dumps({"id": 1, "workers": 4, "by": "me"}).encode())
-        await_that(lambda: records(folder, "scaled"), "the wish to be seen")
+        await_that(lambda: records(folder, "scaled"), "the request to be seen")
         workers += [MadeUp(folder, name) for name in "cd"]
         await_that(trained_together(folder, workers), "a generation of four")
         StoreDir(folder).write("workers.json", json.dumps({"id": 2, "workers": 1, "by": "me"}).encode())
@@ -182,12 +182,12 @@ def test_a_run_is_scaled_by_a_file(folder: Path) -> None:
 
 def test_a_run_without_enough_workers_waits_and_says_why(folder: Path) -> None:
     run = json.loads((folder / RUN_FILE).read_text())
-    run["job"]["elastic"]["least"] = 2
+    run["job"]["elastic"]["min_workers"] = 2
     (folder / RUN_FILE).write_text(json.dumps(run))
     with coordinators(folder):
         first = MadeUp(folder, "a")
         await_that(lambda: records(folder, "waiting"), "a reason to wait")
-        assert "no fewer than 2" in records(folder, "waiting")[0]["reason"]
+        assert "needs at least 2" in records(folder, "waiting")[0]["reason"]
         second = MadeUp(folder, "b")
         await_that(trained_together(folder, [first, second]), "a generation of both")
 

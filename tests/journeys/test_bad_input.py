@@ -59,8 +59,8 @@ def test_a_truncated_checkpoint_is_passed_over(windlass: Run, folder: Path) -> N
     newest = sorted((run / "checkpoints").iterdir())[-1]
     os.truncate(newest / "part-00000.safetensors", 100)
     done = windlass("train", "job.toml", "--resume")
-    assert "warning: checkpoint passed over" in done.stderr
-    assert "going on from step 30" in done.stderr
+    assert "warning: checkpoint skipped" in done.stderr
+    assert "resuming from step 30" in done.stderr
 
 
 def test_a_port_in_use(windlass: Run) -> None:

@@ -63,7 +63,7 @@ def test_a_submitted_run_is_changed_paused_undone_stopped_and_resumed(
     again = as_json("jobs", "set", submitted, f"train.steps={last['step'] + 100000}", "--wait", "180")
     assert again["taken"]["changed"] == {"steps": last["step"] + 100000}
     assert as_json("jobs", "show", submitted)["effective"]["learning_rate"] == 1e-5
-    assert "going on from step" in (folder / "home/runs/tiny/1/train.log").read_text()
+    assert "resuming from step" in (folder / "home/runs/tiny/1/train.log").read_text()
 
 
 def test_the_same_over_http(environment: dict[str, str], submitted: str, folder: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from windlass.cluster.backends import LOCAL
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.registry.versions import Registry
-from windlass.runs.run_settings import ask_for
+from windlass.runs.run_settings import request_settings
 from windlass.runs.training import runs_of
 from windlass.sdk.queue import Queue
 
@@ -49,7 +49,7 @@ def start(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], d
     def control() -> tuple[subprocess.Popen[str], dict[str, Any]]:
         command = [sys.executable, "-m", "windlass.cli", "control", "--home", "home", "--port", "0"]
         process = subprocess.Popen(
-            [*command, "--least-run", "1s", "--json"], cwd=folder, stdout=subprocess.PIPE, text=True
+            [*command, "--min-run", "1s", "--json"], cwd=folder, stdout=subprocess.PIPE, text=True
         )
         begun.append(process)
         assert process.stdout is not None
@@ -98,7 +98,7 @@ def test_a_job_makes_room_for_a_more_urgent_one_and_goes_on_under_another_leader
         saved = run.step
         assert saved >= 3, "it saved when it was asked to make room"
         until(queue, "tiny", lambda _: _steps(queue) > saved)
-        ask_for(run, [f"train.steps={_steps(queue) + MORE}"])
+        request_settings(run, [f"train.steps={_steps(queue) + MORE}"])
         until(queue, "tiny", lambda job: job["phase"] == "done")
         assert queue.show("tiny")["preemptions"] == 1
         assert queue.show("urgent")["preemptions"] == 0
@@ -106,7 +106,7 @@ def test_a_job_makes_room_for_a_more_urgent_one_and_goes_on_under_another_leader
         settled = [record["step"] for record in queue.journal("tiny") if record["event"] == "settled"]
         assert settled == [0, saved], "it went on from what it had saved"
         what = [event["what"] for event in queue.events("tiny")]
-        assert any(each.startswith("saves what it has and makes room") for each in what)
+        assert any(each.startswith("is preempted") for each in what)
         assert "default/tiny" in windlass("jobs", "list").stdout
     for name in ("tiny", "urgent"):
         (run,) = runs_of(folder / "home", name)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from windlass.lab.chaos.process_faults import Crawl
+from windlass.lab.chaos.process_faults import Throttle
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +33,11 @@ def elastic(submit: Callable[..., str], journal: Journal, wait_until: Wait) -> s
 @contextmanager
 def crawling(pid: int) -> Iterator[None]:
     """Let a process run a twentieth of the time, and stand still for longer than a step of the others."""
-    crawl, over = Crawl(psutil.Process(pid), 0.05, 0.4), threading.Event()
+    throttle, over = Throttle(psutil.Process(pid), 0.05, 0.4), threading.Event()
 
     def tick() -> None:
         while not over.wait(0.001):
-            crawl.tick(time.monotonic())
+            throttle.tick(time.monotonic())
 
     thread = threading.Thread(target=tick)
     thread.start()
@@ -46,7 +46,7 @@ def crawling(pid: int) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        crawl.end()
+        throttle.end()
 
 
 def members(folder: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_two_processes_start_from_vectors_and_the_model_knows_its_neighbours(
     run = Path(result["run"])
     vectors = load_vectors(run / "word2vec")
     assert vectors is not None
-    assert vectors.told["epoch"] == 2
+    assert vectors.metadata["epoch"] == 2
     told = list(Journal(StoreDir(run)).read())
     kinds = [event["event"] for event in told if event["event"] in ("vectors", "started", "finished")]
     assert kinds == ["vectors", "vectors", "started", "finished"]

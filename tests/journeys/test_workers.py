@@ -202,5 +202,5 @@ def test_a_cut_cable_ends_the_run_on_both_machines(
         _, said_0 = node_0.communicate(timeout=PATIENCE_S)
         _, said_1 = node_1.communicate(timeout=PATIENCE_S)
     assert (node_0.returncode, node_1.returncode) == (1, 1)
-    assert "node 1 (10.77.0.2) went away" in said_0
+    assert "node 1 (10.77.0.2) disconnected" in said_0
     assert "lost node 0 (10.77.0.1)" in said_1

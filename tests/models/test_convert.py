@@ -1,4 +1,4 @@
-"""The process door: what it prints, what it writes, and its exit codes."""
+"""The process entry point: what it prints, what it writes, and its exit codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_target_that_holds_something_is_left_alone(
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "precious").write_text("mine")
     assert exit_code_of(main, ["convert", str(source), str(tmp_path / "target")]) == 2
-    assert told(capsys)["kind"] == "InUse"
+    assert error_of(capsys)["kind"] == "InUse"
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["precious"]
 
 
@@ -61,7 +61,7 @@ def test_a_wrong_source_ends_with_one_line_of_json_and_no_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code_of(main, ["convert", str(tmp_path / "absent"), str(tmp_path / "target")]) == 2
-    assert told(capsys)["kind"] == "NotFound"
+    assert error_of(capsys)["kind"] == "NotFound"
     assert not (tmp_path / "target").exists()
 
 
@@ -70,12 +70,12 @@ def test_damaged_weights_are_our_exit_code_1(
 ) -> None:
     (source / "model.safetensors").write_bytes(b"\x08")
     assert exit_code_of(main, ["convert", str(source), str(tmp_path / "target")]) == 1
-    assert told(capsys)["kind"] == "Damaged"
+    assert error_of(capsys)["kind"] == "Damaged"
 
 
 def test_wrong_arguments_are_told_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(main, ["convert"]) == 2
-    assert "source, target" in told(capsys)["message"]
+    assert "source, target" in error_of(capsys)["message"]
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_the_door_works_as_a_process(source: Path, tmp_path: Path) -> None:
     assert json.loads(run.stdout)["done"]["parameters"] == SHAPE.parameters
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def error_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     error: dict[str, Any] = json.loads(lines[0])["error"]

@@ -175,11 +175,11 @@ def test_both_ways_learn_the_same_vectors(
         assert step.holds(found), number
         losses += [step.losses_C] if number % LOSS_EVERY == 0 else []
     whole = first_matrices(40, width, 1)
-    told = way(whole, groups, RATE)
+    learnt = way(whole, groups, RATE)
     np.testing.assert_array_equal(whole.inputs_VS, found.inputs_VS)
     np.testing.assert_array_equal(whole.outputs_VS, found.outputs_VS)
-    assert told.pairs == groups.pairs
-    assert told.loss == pytest.approx(np.concatenate(losses).sum() / max(1, told.loss_pairs), rel=1e-5)
+    assert learnt.pairs == groups.pairs
+    assert learnt.loss == pytest.approx(np.concatenate(losses).sum() / max(1, learnt.loss_pairs), rel=1e-5)
     assert not found.inputs_VS[:, width:].any()
 
 
@@ -260,12 +260,12 @@ def test_without_the_library_a_run_is_the_same_up_to_rounding(monkeypatch: pytes
 def test_two_threads_learn_as_many_pairs_and_about_as_well() -> None:
     tokens = text(20_000)
     rates = np.full(20, 0.05, np.float32)
-    told = []
+    learnt = []
     for threads in (1, 2):
         matrices = first_matrices(40, 16, 1)
-        told.append(run(sampler(tokens), matrices, 7, tokens, 0, block=1000, rates=rates, threads=threads))
-    assert told[0].pairs == told[1].pairs
-    assert told[0].loss == pytest.approx(told[1].loss, rel=0.02)
+        learnt.append(run(sampler(tokens), matrices, 7, tokens, 0, block=1000, rates=rates, threads=threads))
+    assert learnt[0].pairs == learnt[1].pairs
+    assert learnt[0].loss == pytest.approx(learnt[1].loss, rel=0.02)
 
 
 def test_tokens_in_like_company_come_to_lie_close() -> None:

@@ -21,19 +21,19 @@ rows = st.fixed_dictionaries(
     {"stages": st.integers(1, 5), "staleness": st.integers(0, 3), "micro_batches": st.integers(1, 6)}
 )
 borders = st.lists(st.integers(1, 4), min_size=1, max_size=3)
-"""Steps from each border to the next."""
+"""Steps from each boundary to the next."""
 
 
 def works(window: Window, periods: list[int]) -> Iterator[Work]:
     """Yield what one stage does, in its order, from the first step over all borders."""
-    gone, border = 0, 0
+    gone, boundary = 0, 0
     for period in periods:
-        first, border = border, border + period
-        for step in range(first, border):
+        first, boundary = boundary, boundary + period
+        for step in range(first, boundary):
             for micro in range(step * window.micro_batches, (step + 1) * window.micro_batches):
-                for ahead in range(gone, window.until(micro, border)):
+                for ahead in range(gone, window.until(micro, boundary)):
                     yield "forward", ahead
-                gone = max(gone, window.until(micro, border))
+                gone = max(gone, window.until(micro, boundary))
                 yield "backward", micro
             yield "update", step
 
@@ -99,16 +99,16 @@ def test_copies_are_made_exactly_where_some_are_under_way_at_an_update(
         for step in range(sum(periods)):
             before = [kind for kind, _ in stage[: stage.index(("update", step))]]
             under_way = before.count("forward") - before.count("backward")
-            border = next(end for end in ends if end > step)
-            assert window.leaves(step, border) == (under_way > 0)
+            boundary = next(end for end in ends if end > step)
+            assert window.leaves(step, boundary) == (under_way > 0)
 
 
 def test_the_first_of_four_stages_is_three_ahead() -> None:
-    assert window_of(0, 4, staleness=1, micro_batches=8).until(0, border=10) == 4
+    assert window_of(0, 4, staleness=1, micro_batches=8).until(0, boundary=10) == 4
 
 
 def test_a_short_batch_bounds_how_far_a_stage_goes_ahead() -> None:
-    assert window_of(0, 4, staleness=1, micro_batches=1).until(0, border=10) == 2
+    assert window_of(0, 4, staleness=1, micro_batches=1).until(0, boundary=10) == 2
 
 
 @pytest.fixture

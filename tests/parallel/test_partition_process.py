@@ -1,4 +1,4 @@
-"""The door that describes a cut: what it says, and that it says it without torch."""
+"""The entry point that describes a partition: its output, and that it needs no torch."""
 
 import json
 import subprocess

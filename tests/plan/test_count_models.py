@@ -100,10 +100,10 @@ def test_the_bytes_of_a_model_are_those_of_its_format() -> None:
 
 def test_a_slow_sorter_counts_slowly_and_earlier_runs_correct_it() -> None:
     growth = Growth(1000, ((100, 150, 200), (300, 500, 900)), ((100, 150, 200), (300, 500, 900)))
-    asked = job("ngram", model={"family": "ngram", "ngram": {"order": 2, "prune": []}})
-    plain = plan_statistic(asked, CORPUS, MACHINE, Observed(growth))
-    slow = plan_statistic(asked, CORPUS, MACHINE, Observed(growth, 2 * SORT_S))
-    known = plan_statistic(asked, CORPUS, MACHINE, Observed(growth, correction=calibrate([1.5] * 20)))
+    spec = job("ngram", model={"family": "ngram", "ngram": {"order": 2, "prune": []}})
+    plain = plan_statistic(spec, CORPUS, MACHINE, Observed(growth))
+    slow = plan_statistic(spec, CORPUS, MACHINE, Observed(growth, 2 * SORT_S))
+    known = plan_statistic(spec, CORPUS, MACHINE, Observed(growth, correction=calibrate([1.5] * 20)))
     assert slow.predicted.seconds == pytest.approx(2 * plain.predicted.seconds)
     assert known.predicted.seconds == pytest.approx(1.5 * plain.predicted.seconds, rel=0.05)
     assert known.predicted.plain_s == plain.predicted.plain_s

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.plan.cost.step_config import Sizes
-from windlass.plan.fleet.explore import PUBLISHED, Objective, Predictor, exhaustive, value, weigh
+from windlass.plan.fleet.explore import PUBLISHED, Objective, Predictor, estimate_layout, exhaustive, value
 from windlass.plan.fleet.greedy import greedy
 from windlass.plan.fleet.layouts import RECOMPUTES, cases, divisions, variants
 from windlass.plan.fleet.pools import DevicePool, pools_of
@@ -41,11 +41,13 @@ pools = st.sampled_from(["8xH100", "16xA100-40GB", "64xH100", "24xH200", "128xA1
 def test_pruning_loses_nothing(
     fake: Predictor, work: TrainingWork, pool: DevicePool, objective: Objective
 ) -> None:
-    everything = [weighed for case in cases(work, pool) if (weighed := weigh(work, case, fake)).fits]
+    everything = [
+        estimate for case in cases(work, pool) if (estimate := estimate_layout(work, case, fake)).fits
+    ]
     found = exhaustive(work, pool, objective, fake)
     assert bool(everything) == bool(found.options)
     if found.best is not None:
-        assert value(found.best, objective) == min(value(weighed, objective) for weighed in everything)
+        assert value(found.best, objective) == min(value(estimate, objective) for estimate in everything)
 
 
 def rises(values: list[float]) -> bool:
@@ -119,8 +121,10 @@ def test_a_model_that_fits_nowhere_names_its_smallest_layout() -> None:
 
 def test_replicas_that_agree_rarely_pay_less_for_it(fake: Predictor) -> None:
     case = next(case for case in cases(TrainingWork(SMALL, 2048, 64, 1e9), pool("16xH100")) if case.dp == 16)
-    always = weigh(TrainingWork(SMALL, 2048, 64, 1e9), case, fake)
-    rarely = weigh(TrainingWork(SMALL, 2048, 64, 1e9, sync=Sync(policy="local", every=10)), case, fake)
+    always = estimate_layout(TrainingWork(SMALL, 2048, 64, 1e9), case, fake)
+    rarely = estimate_layout(
+        TrainingWork(SMALL, 2048, 64, 1e9, sync=Sync(policy="local", every=10)), case, fake
+    )
     assert always.step is not None
     assert rarely.step is not None
     saved = 0.9 * always.step.parts["gradient exchange"]

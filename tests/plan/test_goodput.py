@@ -100,5 +100,5 @@ def test_more_devices_never_make_time_more_useful(devices: int) -> None:
     "wrong", [{"mtbf_s": 0.0}, {"mtbf_s": -1.0}, {"restart_s": -1.0}, {"mtbf_s": math.nan}]
 )
 def test_failures_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(BadInput, match="cannot be"):
+    with pytest.raises(BadInput, match="must be"):
         Failures(**wrong)

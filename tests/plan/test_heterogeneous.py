@@ -33,9 +33,9 @@ def test_parts_are_all_given_and_nobody_could_be_spared_one(speeds: list[float],
 
 
 def test_a_team_is_quicker_than_its_best_part(fake: Predictor) -> None:
-    asked = question("64xH100+64xA100", fake)
-    team = together(asked.work, asked.pools, asked.climb)
-    alone = min(asked.climb(asked.work, pool).best.step_s for pool in asked.pools)  # type: ignore[union-attr]
+    problem = question("64xH100+64xA100", fake)
+    team = together(problem.work, problem.pools, problem.climb)
+    alone = min(problem.climb(problem.work, pool).best.step_s for pool in problem.pools)  # type: ignore[union-attr]
     assert team is not None
     assert team.step.seconds < alone
     assert sum(member.case.global_batch for member in team.members) == 512
@@ -51,19 +51,19 @@ def test_slow_companions_are_left_alone(fake: Predictor) -> None:
 
 
 def test_a_pool_that_cannot_hold_the_model_is_no_member(fake: Predictor) -> None:
-    asked = question("64xH100+1xT4", fake)
-    assert together(asked.work, asked.pools, asked.climb) is None
+    problem = question("64xH100+1xT4", fake)
+    assert together(problem.work, problem.pools, problem.climb) is None
 
 
 def test_a_slow_network_between_pools_makes_a_team_slower(fake: Predictor) -> None:
-    asked = question("64xH100+64xA100", fake)
-    quick = together(asked.work, asked.pools, asked.climb, 50e9)
-    slow = together(asked.work, asked.pools, asked.climb, 1e9)
+    problem = question("64xH100+64xA100", fake)
+    quick = together(problem.work, problem.pools, problem.climb, 50e9)
+    slow = together(problem.work, problem.pools, problem.climb, 1e9)
     assert quick is not None
     assert slow is not None
     assert slow.step.seconds > quick.step.seconds
 
 
 def test_a_batch_that_cannot_be_shared_makes_no_team(fake: Predictor) -> None:
-    asked = question("64xH100+64xA100", fake)
-    assert together(replace(asked.work, global_batch=1), asked.pools, asked.climb) is None
+    problem = question("64xH100+64xA100", fake)
+    assert together(replace(problem.work, global_batch=1), problem.pools, problem.climb) is None

@@ -26,7 +26,7 @@ def test_a_plan_expects_the_cut_that_the_cutter_makes(layers: int, vocabulary: i
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "settings",
     [
         {"pp": 3, "cut": "fixed"},
         {"pp": 2, "stages": (5, 6)},
@@ -35,6 +35,6 @@ def test_a_plan_expects_the_cut_that_the_cutter_makes(layers: int, vocabulary: i
         {"pp": 2, "virtual": 2, "schedule": "zbv", "cut": "fixed"},
     ],
 )
-def test_every_way_to_cut_is_known(asked: dict[str, object]) -> None:
-    shape, layout = llama(11, 4096), Layout.model_validate(asked)
+def test_every_way_to_cut_is_known(settings: dict[str, object]) -> None:
+    shape, layout = llama(11, 4096), Layout.model_validate(settings)
     assert stage_layers(shape, layout) == layers_of_cut(shape, layout)

@@ -59,17 +59,17 @@ def test_a_profile_of_something_else_does_not_count(
 
 def test_without_a_profile_nothing_is_found(tmp_path: Path) -> None:
     assert find_profile(tmp_path) is None
-    with pytest.raises(BadInput, match="no profile") as told:
+    with pytest.raises(BadInput, match="no profile") as error:
         load_profile(tmp_path / PROFILE)
-    assert "windlass probe" in str(told.value)
+    assert "windlass probe" in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "windlass-profile-0"}', "[1]"])
 def test_a_damaged_profile_is_told_with_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / PROFILE).write_text(text)
-    with pytest.raises(BadInput, match=r"profile\.json") as told:
+    with pytest.raises(BadInput, match=r"profile\.json") as error:
         find_profile(tmp_path)
-    assert "windlass probe" in str(told.value)
+    assert "windlass probe" in str(error.value)
 
 
 def test_noise_does_not_move_the_quickest_quarter() -> None:

@@ -72,8 +72,8 @@ def test_what_does_not_fit_the_memory_is_not_chosen() -> None:
 
 
 def test_too_few_workers_wait_and_the_reason_says_for_how_many() -> None:
-    waits = relayout(run_of({"dp": 4}, elastic={"least": 3}), 2)
-    assert waits == Waits("2 workers left, and the job goes on with no fewer than 3")
+    waits = relayout(run_of({"dp": 4}, elastic={"min_workers": 3}), 2)
+    assert waits == Waits("2 workers left, and the job needs at least 3")
 
 
 def test_a_deterministic_run_moves_whole_replicas_only() -> None:

@@ -43,7 +43,7 @@ def test_a_wanted_number_of_weights_is_met_nearly() -> None:
 
 
 def test_what_the_job_states_stays() -> None:
-    asked = job(
+    spec = job(
         model={"layers": 3, "width": 48, "heads": 3, "context": 64, "ffn_width": 100},
         train={
             "steps": 77,
@@ -53,7 +53,7 @@ def test_what_the_job_states_stays() -> None:
             "warmup_steps": 5,
         },
     )
-    run = plan_run(asked, CORPUS, MACHINE)
+    run = plan_run(spec, CORPUS, MACHINE)
     assert (run.shape.layers, run.shape.width, run.shape.heads, run.shape.context) == (3, 48, 3, 64)
     assert (run.steps, run.batch_sequences, run.micro_batch_sequences) == (77, 6, 3)
     assert (run.learning_rate, run.warmup_steps) == (0.5, 5)

@@ -120,11 +120,11 @@ def test_constants_come_back_from_their_text() -> None:
 
 @given(st.floats(0.1, 200))
 def test_replicas_that_are_offered_can_take_the_traffic_within_the_targets(rate: float) -> None:
-    asked = TrafficSpec(1024, 256, rate=rate, first_s=0.8, token_s=0.05)
-    for one in serving_options(LLAMA, H100, "float8", asked, REACH)[:3]:
-        assert one.latency.first_s <= asked.first_s
-        assert one.latency.token_s <= asked.token_s
-        assert one.replicas * one.batch / one.latency.request_s(asked.output) >= rate
+    traffic = TrafficSpec(1024, 256, rate=rate, first_s=0.8, token_s=0.05)
+    for one in serving_options(LLAMA, H100, "float8", traffic, REACH)[:3]:
+        assert one.latency.first_s <= traffic.first_s
+        assert one.latency.token_s <= traffic.token_s
+        assert one.replicas * one.batch / one.latency.request_s(traffic.output) >= rate
 
 
 def test_no_other_layout_that_meets_the_targets_needs_fewer_devices() -> None:
@@ -135,7 +135,7 @@ def test_no_other_layout_that_meets_the_targets_needs_fewer_devices() -> None:
 def test_of_several_devices_the_cheapest_is_first_and_those_that_cannot_are_passed_over() -> None:
     devices = [device_named(name) for name in ("L4", "H200-SXM", "H100-SXM5")]
     options = cheapest(
-        LLAMA, devices, "bfloat16", TrafficSpec(1024, 256, rate=5, token_s=0.05), REACH, most=8
+        LLAMA, devices, "bfloat16", TrafficSpec(1024, 256, rate=5, token_s=0.05), REACH, max_devices=8
     )
     assert options[0].dollars_h == min(one.dollars_h for one in options if one.dollars_h is not None)
     assert {one.replica.device.name for one in options} == {"H100-SXM5", "H200-SXM"}

@@ -29,12 +29,12 @@ def test_every_stage_is_accounted_for_from_beginning_to_end(
     pp: int, micro_batches: int, virtual: int, recompute: str
 ) -> None:
     idle = {"pipeline_idle": PARTS["pipeline_idle"] if pp > 1 else 0.0}
-    asked = layout(pp, micro_batches, virtual, recompute, **{**PARTS, **idle})
-    pieces = timeline(asked)
+    planned = layout(pp, micro_batches, virtual, recompute, **{**PARTS, **idle})
+    pieces = timeline(planned)
     for stage in range(pp):
         own = sorted((piece for piece in pieces if piece.stage == stage), key=lambda piece: piece.begin_s)
         assert own[0].begin_s == 0
-        assert own[-1].end_s == pytest.approx(sum(asked["step_parts_s"].values()))
+        assert own[-1].end_s == pytest.approx(sum(planned["step_parts_s"].values()))
         for before, after in pairwise(own):
             assert after.begin_s == pytest.approx(before.end_s)
 

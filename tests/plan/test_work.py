@@ -74,9 +74,9 @@ def test_a_micro_batch_of_the_job_is_kept() -> None:
 def test_sizes_that_cannot_be_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "sizes.toml"
     path.write_text(text)
-    with pytest.raises(AskedWrongly) as told:
+    with pytest.raises(AskedWrongly) as error:
         read_sizes(path)
-    assert reason in str(told.value)
+    assert reason in str(error.value)
 
 
 def test_sizes_are_read_from_a_file(tmp_path: Path) -> None:

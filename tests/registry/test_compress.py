@@ -47,7 +47,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def told(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
     capsys.readouterr()
     assert main(list(args)) == code
     shown = capsys.readouterr()
@@ -58,7 +58,7 @@ def test_a_smaller_version_says_what_it_was_made_from_and_what_it_costs(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = str(home.parent / "text.txt")
-    shown = told(
+    shown = output_of(
         capsys, "models", "compress", "ship@1", "--weights", "int4", "--calibrate", text, "--text", text,
         "--name", "dinghy", "--json", "--home", str(home),
     )  # fmt: skip
@@ -69,14 +69,16 @@ def test_a_smaller_version_says_what_it_was_made_from_and_what_it_costs(
     assert facts["before"]["tokens"] == facts["after"]["tokens"] > 0
     assert facts["after"]["perplexity"] == pytest.approx(facts["before"]["perplexity"], rel=0.05)
     assert load_weights(made["path"]).precision == "int4"
-    assert "int4" in told(capsys, "models", "list", "--home", str(home))
+    assert "int4" in output_of(capsys, "models", "list", "--home", str(home))
     assert sorted(p.name for p in home.iterdir() if p.name.startswith("compress-")) == []
-    refused = told(
+    refused = output_of(
         capsys, "models", "export", "dinghy", str(home.parent / "out"), "--home", str(home), code=2
     )
     assert "--dequantise" in refused
     assert not (home.parent / "out").exists()
-    told(capsys, "models", "export", "dinghy", str(home.parent / "out"), "--dequantise", "--home", str(home))
+    output_of(
+        capsys, "models", "export", "dinghy", str(home.parent / "out"), "--dequantise", "--home", str(home)
+    )
     assert load_weights(home.parent / "out").precision == "float32"
 
 
@@ -84,7 +86,7 @@ def test_a_model_without_tokenizer_is_compressed_unmeasured(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_model(build(SHAPE, seed=1), home.parent / "bare")
-    shown = told(
+    shown = output_of(
         capsys, "models", "compress", str(home.parent / "bare"), "--weights", "bfloat16", "--home", str(home)
     )
     assert "registered as bare@1" in shown
@@ -105,7 +107,7 @@ def test_a_model_without_tokenizer_is_compressed_unmeasured(
 def test_what_cannot_be_is_refused_before_any_work(
     home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str
 ) -> None:
-    assert message in told(capsys, "models", "compress", *args, "--home", str(home), code=2)
+    assert message in output_of(capsys, "models", "compress", *args, "--home", str(home), code=2)
     assert [str(v) for v in Registry(home).versions("ship")] == ["ship@1"]
 
 

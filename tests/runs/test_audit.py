@@ -168,13 +168,15 @@ def test_gaps_and_repetitions_are_named_by_their_positions() -> None:
 
 def test_steps_that_do_not_follow_each_other_are_named() -> None:
     found = audit_records([ledger(0, 2, 0, 8), ledger(3, 4, 8, 12)])
-    assert found.reasons == ["position 8: step 2 used those before it, step 4 goes on"]
+    assert found.reasons == [
+        "position 8: step 2 used the positions before it, but the next record starts with step 4"
+    ]
 
 
 def test_a_wrong_digest_names_the_steps_that_read_something_else() -> None:
     found = audit_records([ledger(0, 2, 0, 8, digest=5)])
-    told = "generation 1, steps 1 to 2: what was read is not positions 0 to 7, by its digest"
-    assert found.reasons == [told]
+    place = "generation 1, steps 1 to 2: what was read is not positions 0 to 7, by its digest"
+    assert found.reasons == [place]
 
 
 def test_a_record_that_a_roll_back_cut_is_counted() -> None:
@@ -225,11 +227,11 @@ def test_whole_and_begun_epochs_are_counted(samples: int, until: int, seed: int)
 
 def test_of_many_or_large_epochs_some_positions_are_looked_at() -> None:
     used = audit_records([ledger(0, 1, 0, 100_000)])
-    many = with_epochs(used, 100, 1, most=1000)
+    many = with_epochs(used, 100, 1, max_positions=1000)
     assert many.epochs is not None
     assert many.epochs.checked == 1000
     assert many.notes == ["the order of samples was checked at 1000 of 100000 positions"]
-    large = with_epochs(used, 90_000, 1, most=1000)
+    large = with_epochs(used, 90_000, 1, max_positions=1000)
     assert large.epochs is not None
     assert (large.ok, large.epochs.checked) == (True, 1000)
 

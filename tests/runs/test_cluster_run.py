@@ -20,7 +20,7 @@ GROUP = Group("g", "windlass.elastic.agent_main", ("sleep",), count=2)
 
 
 class Audience:
-    """Whoever follows."""
+    """The follower of a run."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []

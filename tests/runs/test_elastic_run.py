@@ -1,4 +1,4 @@
-"""Elastic runs from their beginning to their end, and the wish for another number of workers."""
+"""Elastic runs from start to end, and requests for another number of workers."""
 
 import json
 import os
@@ -15,8 +15,13 @@ import pytest
 from windlass.models.word2vec_files import load_vectors
 from windlass.parallel.process_group import SingleProcess
 from windlass.runs.audit import audit
-from windlass.runs.elastic_run import address_towards_leader, train_elastic, want, wanted
-from windlass.runs.run_status import ask_workers
+from windlass.runs.elastic_run import (
+    address_towards_leader,
+    read_workers_request,
+    train_elastic,
+    write_workers_request,
+)
+from windlass.runs.run_status import request_workers
 from windlass.runs.training import RunFolder, prepare
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
@@ -47,20 +52,20 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_requests_for_workers_are_counted_and_keep_the_machines(run: RunFolder) -> None:
-    want(run.path, 4, "ada", nodes=2)
-    want(run.path, 4, "ada")
-    want(run.path, 3, "bob")
-    assert wanted(run.path) == {"id": 2, "workers": 3, "nodes": 2, "by": "bob"}
+    write_workers_request(run.path, 4, "ada", nodes=2)
+    write_workers_request(run.path, 4, "ada")
+    write_workers_request(run.path, 3, "bob")
+    assert read_workers_request(run.path) == {"id": 2, "workers": 3, "nodes": 2, "by": "bob"}
 
 
 def test_a_run_of_fixed_workers_cannot_be_scaled(run: RunFolder) -> None:
     with pytest.raises(BadInput, match="tiny/1 is not elastic"):
-        ask_workers(run, 2, by="ada")
+        request_workers(run, 2, by="ada")
 
 
 def test_no_workers_at_all_cannot_be_asked_for(run: RunFolder) -> None:
     with pytest.raises(BadInput, match="must be at least 1"):
-        ask_workers(run, 0, by="ada")
+        request_workers(run, 0, by="ada")
 
 
 def test_nobody_leads_a_run_that_was_never_started(run: RunFolder) -> None:
@@ -90,10 +95,10 @@ def test_who_learns_the_first_vectors_may_die(tmp_path: Path, run: RunFolder) ->
     events: list[dict[str, Any]] = []
     threading.Thread(target=_hurt_at, args=(mlp.path, events, "vectors", 0), daemon=True).start()
     assert train_elastic(mlp, events.append, workers=2)
-    told = [event["event"] for event in events]
-    assert told.count("lost") == 1
-    assert told.count("started") == 1
-    assert told.index("lost") < told.index("vectors_resumed") < told.index("finished")
+    names = [event["event"] for event in events]
+    assert names.count("lost") == 1
+    assert names.count("started") == 1
+    assert names.index("lost") < names.index("vectors_resumed") < names.index("finished")
     assert audit(mlp.path).ok
     alone = RunFolder(tmp_path / "alone")
     assert prepare_vectors(
@@ -106,7 +111,7 @@ def test_who_learns_the_first_vectors_may_die(tmp_path: Path, run: RunFolder) ->
 
 
 def _hurt_at(folder: Path, events: list[dict[str, Any]], what: str, rank: int) -> None:
-    """Kill a member once something is told of."""
+    """Kill a member after an event."""
     _await(lambda: any(event["event"] == what for event in events))
     shown = json.loads((folder / "members.json").read_bytes())
     os.kill(next(w["pid"] for w in shown["workers"] if w["rank"] == rank), signal.SIGKILL)

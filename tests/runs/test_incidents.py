@@ -14,28 +14,28 @@ Record = dict[str, Any]
 NOON = 1_700_000_000.0
 
 
-def told(event: str, after_s: float, **facts: Any) -> Record:
+def record(event: str, after_s: float, **facts: Any) -> Record:
     return {"event": event, "time": NOON + after_s, **facts}
 
 
 def lost(after_s: float, worker: str = "w2", rank: int | None = 2, **facts: Any) -> Record:
     whole = {"node": "a", "generation": 1, "how": "exit", "detail": "was killed by SIGKILL", "silent_s": 0.0}
-    return told("lost", after_s, worker=worker, rank=rank, **{**whole, **facts})
+    return record("lost", after_s, worker=worker, rank=rank, **{**whole, **facts})
 
 
 def generation(after_s: float, workers: int) -> Record:
     members = [{"worker": f"w{n}", "node": "a", "rank": n} for n in range(workers)]
     layout = Layout(dp=workers).model_dump(mode="json")
-    return told("generation", after_s, generation=2, members=members, layout=layout, reason="")
+    return record("generation", after_s, generation=2, members=members, layout=layout, reason="")
 
 
 def settled(after_s: float, step: int, source: str = "memory", rolled_back: int = 0) -> Record:
     facts = {"samples": 8 * step, "source": source, "rolled_back": rolled_back, "seconds": 1.0}
-    return told("settled", after_s, step=step, **facts)
+    return record("settled", after_s, step=step, **facts)
 
 
 def ledger(after_s: float, first: int, last: int) -> Record:
-    return told("ledger", after_s, steps=[first, last], samples=[8 * first, 8 * last])
+    return record("ledger", after_s, steps=[first, last], samples=[8 * first, 8 * last])
 
 
 def only(*records: Record) -> Incident:
@@ -54,7 +54,7 @@ def test_a_killed_worker_from_the_loss_to_the_next_step() -> None:
 
 
 def test_work_that_is_rolled_back_is_told() -> None:
-    back = told("resumed", 2.0, step=5, samples=40, source="checkpoint")
+    back = record("resumed", 2.0, step=5, samples=40, source="checkpoint")
     found = only(ledger(0, 0, 9), lost(1.0), generation(1.1, 2), back, settled(2.0, 5, "checkpoint", 4))
     assert found.done == (
         "2 workers went on with dp=2 from a checkpoint after 1.0s,"
@@ -80,7 +80,7 @@ def test_a_lost_spare_did_not_stop_training() -> None:
 
 
 def test_a_wait_for_workers_is_told_with_its_reason() -> None:
-    found = only(lost(1.0), told("waiting", 1.1, reason="0 workers left", workers=0), generation(61.0, 1),
+    found = only(lost(1.0), record("waiting", 1.1, reason="0 workers left", workers=0), generation(61.0, 1),
                  settled(62.0, 0))  # fmt: skip
     assert found.kind == "loss"
     assert (
@@ -90,7 +90,7 @@ def test_a_wait_for_workers_is_told_with_its_reason() -> None:
 
 
 def test_a_wait_of_its_own_is_an_incident_if_it_is_long() -> None:
-    wait = told("waiting", 0.0, reason="1 worker left, and the job goes on with no fewer than 2", workers=1)
+    wait = record("waiting", 0.0, reason="1 worker left, and the job needs at least 2", workers=1)
     assert incidents([wait, generation(1.0, 2), settled(1.5, 0)]) == []
     found = only(wait, generation(30.0, 2), settled(31.0, 0))
     assert (found.kind, found.seconds) == ("wait", 31.0)
@@ -98,23 +98,23 @@ def test_a_wait_of_its_own_is_an_incident_if_it_is_long() -> None:
 
 def test_what_is_not_recovered_from_says_so() -> None:
     assert only(lost(1.0)).sentence.endswith("; not recovered yet")
-    assert only(lost(1.0), told("stopped", 2.0)).done == "the run ended before it could go on"
+    assert only(lost(1.0), record("stopped", 2.0)).done == "the run ended before it could go on"
 
 
 def test_a_coordinator_that_takes_over_in_a_running_run_is_an_incident_and_the_first_is_not() -> None:
-    first = told("coordinator", 0.0, epoch=1, node="a", address="", reason="first")
-    second = told("coordinator", 9.0, epoch=2, node="b", address="", reason="no word for 1 s")
+    first = record("coordinator", 0.0, epoch=1, node="a", address="", reason="first")
+    second = record("coordinator", 9.0, epoch=2, node="b", address="", reason="no word for 1 s")
     found = only(first, generation(1.0, 2), settled(2.0, 0), second)
     assert found.sentence.endswith(
         "the coordinator was lost: no word for 1 s;"
         " the one on b took over as number 2, steps went on meanwhile"
     )
-    assert incidents([first, told("over", 3.0, outcome="finished"), second]) == []
+    assert incidents([first, record("over", 3.0, outcome="finished"), second]) == []
 
 
 def test_a_restart_by_the_launcher_is_told_with_or_without_a_checkpoint() -> None:
-    restart = told("restarted", 1.0, step=0, message="rank 1 was killed by SIGKILL\nmore", restarts_left=2)
-    found = only(ledger(0.0, 0, 5), restart, told("resumed", 4.0, step=3, samples=24))
+    restart = record("restarted", 1.0, step=0, message="rank 1 was killed by SIGKILL\nmore", restarts_left=2)
+    found = only(ledger(0.0, 0, 5), restart, record("resumed", 4.0, step=3, samples=24))
     assert found.what == "rank 1 was killed by SIGKILL"
     assert found.done.startswith("all processes were started again from a checkpoint after 3.0s, 2 steps")
     again = only(ledger(0.0, 0, 5), restart, ledger(5.0, 0, 1))
@@ -124,11 +124,11 @@ def test_a_restart_by_the_launcher_is_told_with_or_without_a_checkpoint() -> Non
 def test_checkpoints_that_could_not_be_kept_or_used_are_told() -> None:
     found = incidents(
         [
-            told("checkpoint_failed", 1.0, step=40, tier="store", message="no answer"),
-            told("verified", 2.0, step=40, ok=False, message="a digest differs", seconds=1.0),
-            told("verified", 3.0, step=50, ok=True, message="", seconds=1.0),
-            told("warning", 4.0, message="checkpoint passed over: step-40: no manifest"),
-            told("warning", 5.0, message="the disk is slow"),
+            record("checkpoint_failed", 1.0, step=40, tier="store", message="no answer"),
+            record("verified", 2.0, step=40, ok=False, message="a digest differs", seconds=1.0),
+            record("verified", 3.0, step=50, ok=True, message="", seconds=1.0),
+            record("warning", 4.0, message="checkpoint skipped: step-40: no manifest"),
+            record("warning", 5.0, message="the disk is slow"),
         ]
     )
     assert [incident.kind for incident in found] == ["checkpoint"] * 3
@@ -137,9 +137,12 @@ def test_checkpoints_that_could_not_be_kept_or_used_are_told() -> None:
 
 
 def test_attempts_to_keep_one_checkpoint_are_one_incident() -> None:
-    failed = [told("checkpoint_failed", n, step=40, tier="store", message="no answer") for n in (1.0, 2.0)]
+    failed = [record("checkpoint_failed", n, step=40, tier="store", message="no answer") for n in (1.0, 2.0)]
     assert only(*failed).done == "tried 2 times, training went on"
-    kept = [told("checkpoint", 3.0, step=40, tier="local"), told("checkpoint", 5.0, step=40, tier="store")]
+    kept = [
+        record("checkpoint", 3.0, step=40, tier="local"),
+        record("checkpoint", 5.0, step=40, tier="store"),
+    ]
     assert only(*failed, *kept).done == "it was kept 4.0s later, at attempt 3; training went on"
 
 
@@ -161,7 +164,7 @@ def test_a_clock_that_was_set_back_leaves_the_measured_time() -> None:
 def test_any_journal_can_be_told(happened: list[tuple[str, float, int]]) -> None:
     make = {"lost": lambda at, n: lost(at, rank=n or None), "generation": generation, "settled": settled,
             "ledger": lambda at, n: ledger(at, n, n + 1)}  # fmt: skip
-    records = [make[e](at, max(1, n)) if e in make else told(e, at, step=n) for e, at, n in happened]
+    records = [make[e](at, max(1, n)) if e in make else record(e, at, step=n) for e, at, n in happened]
     for incident in incidents(records):
         assert incident.sentence
         assert incident.seconds is None or incident.seconds >= 0

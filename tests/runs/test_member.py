@@ -20,13 +20,13 @@ from windlass.store.store_dir import StoreDir
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this launch keeps its notes."""
-    told = {
+    variables = {
         "WINDLASS_HOME": str(tmp_path),
         "WINDLASS_GROUP": "t/g",
         "WINDLASS_LAUNCH": "u",
         "WINDLASS_HOST": "h",
     }
-    for name, value in told.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / LAUNCHES / launch_name()
     folder.mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_member_0_needs_a_job(note: Path) -> None:
 
 def test_the_others_wait_for_member_0_and_not_for_ever(note: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDLASS_INDEX", "1")
-    with pytest.raises(ProcessFailed, match="member 0 has prepared no run"):
+    with pytest.raises(ProcessFailed, match="member 0 did not prepare a run"):
         main(["--patience", "0"])
 
 

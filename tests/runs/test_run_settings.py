@@ -1,4 +1,4 @@
-"""What may be changed while a run goes on, how it is asked for, and how it is taken back."""
+"""What may be changed while a run is active, how it is requested, and how it is undone."""
 
 import json
 import threading
@@ -12,17 +12,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from windlass.runs.run_settings import (
-    ask_for,
     await_scaled,
     await_stopped,
     await_taken,
     pause,
+    request_settings,
     scale,
     stop,
     undo,
     unpause,
 )
-from windlass.runs.run_status import standing_of
+from windlass.runs.run_status import state_of
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput, BadJob, Damaged, ProcessFailed
 from windlass.spec.settings import AS_PLANNED, SETTINGS, Settings, applied, difference
@@ -46,10 +46,16 @@ def take(tell: Tell) -> Callable[[RunFolder, int], None]:
     """Take the newest request as a trainer does, without training."""
 
     def taken(folder: RunFolder, step: int = 5) -> None:
-        asked = standing_of(folder).asked
-        assert asked is not None, "there is nothing to take"
-        changed, before = difference(standing_of(folder).values, asked.values)
-        record = {"event": "settings", "step": step, "id": asked.id, "by": asked.by, "undoes": asked.undoes}
+        request = state_of(folder).requested
+        assert request is not None, "there is nothing to take"
+        changed, before = difference(state_of(folder).values, request.values)
+        record = {
+            "event": "settings",
+            "step": step,
+            "id": request.id,
+            "by": request.by,
+            "undoes": request.undoes,
+        }
         tell(folder, **record, changed=changed, before=before)
 
     return taken
@@ -60,7 +66,7 @@ Take = Callable[..., None]
 
 def test_a_request_holds_the_whole_state_with_who_and_when(start: Start) -> None:
     folder = start()
-    ask_for(folder, ["sync.policy=diloco", "sync.every=20"], by="ada")
+    request_settings(folder, ["sync.policy=diloco", "sync.every=20"], by="ada")
     written = json.loads((folder.path / SETTINGS).read_bytes())
     assert set(written) == set(Settings.model_fields)
     assert written["sync"]["every"] == 20
@@ -70,15 +76,15 @@ def test_a_request_holds_the_whole_state_with_who_and_when(start: Start) -> None
 
 
 def test_who_asks_is_the_user_of_the_machine_unless_said(start: Start) -> None:
-    assert ask_for(start(), ["train.log_every=3"]).by == who()
+    assert request_settings(start(), ["train.log_every=3"]).by == who()
 
 
 def test_changes_build_upon_each_other(start: Start, take: Take) -> None:
     folder = start()
-    ask_for(folder, ["sync.policy=diloco"])
+    request_settings(folder, ["sync.policy=diloco"])
     take(folder)
-    ask_for(folder, ["sync.every=20"])
-    settings = ask_for(folder, ["train.learning_rate=1e-4"])
+    request_settings(folder, ["sync.every=20"])
+    settings = request_settings(folder, ["train.learning_rate=1e-4"])
     assert settings.id == 3
     assert settings.sync is not None
     assert (settings.sync.policy, settings.sync.every) == ("diloco", 20)
@@ -87,14 +93,14 @@ def test_changes_build_upon_each_other(start: Start, take: Take) -> None:
 
 def test_a_change_waits_until_the_trainer_takes_it(start: Start, take: Take) -> None:
     folder = start()
-    asked = ask_for(folder, ["sync.policy=local", "train.steps=70"])
-    assert standing_of(folder).asked == asked
-    assert standing_of(folder).sync.policy == "every-step"
+    request = request_settings(folder, ["sync.policy=local", "train.steps=70"])
+    assert state_of(folder).requested == request
+    assert state_of(folder).sync.policy == "every-step"
     take(folder)
-    assert standing_of(folder).asked is None
-    assert standing_of(folder).sync.policy == "local"
-    assert standing_of(folder).run.steps == 70
-    assert standing_of(folder).planned.steps == 100
+    assert state_of(folder).requested is None
+    assert state_of(folder).sync.policy == "local"
+    assert state_of(folder).run.steps == 70
+    assert state_of(folder).planned.steps == 100
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_what_a_run_cannot_change_is_refused(start: Start, tell: Tell, assignmen
     folder = start(train={"steps": 100, "batch_sequences": 8, "warmup_steps": 5})
     tell(folder, event="step", step=0 if "warm-up" in reason else 40, loss=3.0, tokens_per_s=1.0)
     with pytest.raises((BadInput, BadJob)) as refused:
-        ask_for(folder, [assignment])
+        request_settings(folder, [assignment])
     assert reason in str(refused.value)
     assert not (folder.path / SETTINGS).exists(), "nothing is written of what is refused"
 
@@ -135,32 +141,32 @@ def test_what_a_run_cannot_change_is_refused(start: Start, tell: Tell, assignmen
     "tables", [{"train": {"time": "10m", "batch_sequences": 8}}, {"train": {"tokens": "10M"}}]
 )
 def test_steps_can_be_set_whatever_decided_them(start: Start, tables: dict[str, Any]) -> None:
-    assert ask_for(start(**tables), ["train.steps=70000"]).steps == 70000
+    assert request_settings(start(**tables), ["train.steps=70000"]).steps == 70000
 
 
 def test_a_wrong_value_names_the_right_ones(start: Start) -> None:
     with pytest.raises(BadJob, match="'dilco' is not one of its values; did you mean 'diloco'"):
-        ask_for(start(), ["sync.policy=dilco"])
+        request_settings(start(), ["sync.policy=dilco"])
 
 
 def test_a_policy_that_contradicts_the_rest_of_the_job_is_refused(start: Start) -> None:
     with pytest.raises(BadJob, match="shares go with"):
-        ask_for(start(layout={"dp": 2, "shares": [3, 1]}), ["sync.policy=local"])
+        request_settings(start(layout={"dp": 2, "shares": [3, 1]}), ["sync.policy=local"])
     with pytest.raises(BadInput, match="deterministic goes with"):
-        ask_for(start(2, elastic={"deterministic": True}), ["sync.policy=local"])
+        request_settings(start(2, elastic={"deterministic": True}), ["sync.policy=local"])
 
 
 def test_a_pipeline_keeps_its_micro_batches(start: Start) -> None:
     folder = start(layout={"pp": 2, "micro_batches": 4})
     with pytest.raises(BadInput, match="schedule was made for"):
-        ask_for(folder, ["train.micro_batch_sequences=4"])
+        request_settings(folder, ["train.micro_batch_sequences=4"])
 
 
 def test_a_finished_run_takes_no_change(start: Start, finish: Finish) -> None:
     folder = start()
     finish(folder)
     for ask in (
-        lambda: ask_for(folder, ["sync.policy=local"]),
+        lambda: request_settings(folder, ["sync.policy=local"]),
         lambda: undo(folder),
         lambda: unpause(folder),
     ):
@@ -171,8 +177,8 @@ def test_a_finished_run_takes_no_change(start: Start, finish: Finish) -> None:
 def test_a_run_without_replicas_has_no_policy_but_a_rate(start: Start) -> None:
     folder = start(layout={})
     with pytest.raises(BadInput, match="has no replicas to synchronise: its layout is one process"):
-        ask_for(folder, ["sync.policy=local"])
-    assert ask_for(folder, ["train.learning_rate=0.001"]).learning_rate == 0.001
+        request_settings(folder, ["sync.policy=local"])
+    assert request_settings(folder, ["train.learning_rate=0.001"]).learning_rate == 0.001
 
 
 def test_a_run_pauses_and_goes_on(start: Start, take: Take) -> None:
@@ -186,16 +192,16 @@ def test_a_run_pauses_and_goes_on(start: Start, take: Take) -> None:
         with pytest.raises(BadInput, match="is paused already"):
             pause(folder)
         take(folder)
-        assert standing_of(folder).stage == "paused"
-        assert standing_of(folder).running
+        assert state_of(folder).stage == "paused"
+        assert state_of(folder).running
         unpause(folder)
         take(folder)
-        assert standing_of(folder).stage == "running"
+        assert state_of(folder).stage == "running"
 
 
 def test_a_stop_lasts_until_somebody_starts_the_run_again(start: Start, take: Take) -> None:
     folder = start()
-    ask_for(folder, ["train.learning_rate=1e-4"])
+    request_settings(folder, ["train.learning_rate=1e-4"])
     with running(folder):
         stop(folder, by="ada")
         take(folder)
@@ -213,9 +219,9 @@ def test_undo_brings_back_what_was_before_and_undone_again_the_change(start: Sta
     folder = start()
     with pytest.raises(BadInput, match="was not changed yet"):
         undo(folder)
-    ask_for(folder, ["train.learning_rate=1e-4", "train.log_every=2"])
+    request_settings(folder, ["train.learning_rate=1e-4", "train.log_every=2"])
     take(folder)
-    ask_for(folder, ["train.learning_rate=2e-4"])
+    request_settings(folder, ["train.learning_rate=2e-4"])
     take(folder)
     undone = undo(folder, by="ada")
     assert (undone.learning_rate, undone.log_every, undone.undoes) == (1e-4, 2, 2)
@@ -225,9 +231,9 @@ def test_undo_brings_back_what_was_before_and_undone_again_the_change(start: Sta
 
 def test_undo_withdraws_what_was_not_taken_yet(start: Start, take: Take) -> None:
     folder = start()
-    ask_for(folder, ["train.learning_rate=1e-4"])
+    request_settings(folder, ["train.learning_rate=1e-4"])
     take(folder)
-    ask_for(folder, ["train.learning_rate=5e-4"])
+    request_settings(folder, ["train.learning_rate=5e-4"])
     assert undo(folder).learning_rate == 1e-4
     take(folder)
     assert undo(folder).learning_rate is None, "the withdrawn one left nothing to undo but the first"
@@ -235,7 +241,7 @@ def test_undo_withdraws_what_was_not_taken_yet(start: Start, take: Take) -> None
 
 def test_undo_neither_stops_nor_pauses_a_run(start: Start, take: Take) -> None:
     folder = start()
-    ask_for(folder, ["train.log_every=2"])
+    request_settings(folder, ["train.log_every=2"])
     take(folder)
     with running(folder):
         pause(folder)
@@ -253,7 +259,7 @@ def test_undo_neither_stops_nor_pauses_a_run(start: Start, take: Take) -> None:
 
 def test_undo_leaves_a_paused_run_paused(start: Start, take: Take) -> None:
     folder = start()
-    ask_for(folder, ["train.log_every=2"])
+    request_settings(folder, ["train.log_every=2"])
     with running(folder):
         pause(folder)
     undone = undo(folder)
@@ -262,7 +268,7 @@ def test_undo_leaves_a_paused_run_paused(start: Start, take: Take) -> None:
 
 def test_a_job_file_that_says_another_policy_counts_more_than_what_was_asked(start: Start) -> None:
     folder = start()
-    ask_for(folder, ["sync.policy=local", "train.log_every=2"])
+    request_settings(folder, ["sync.policy=local", "train.log_every=2"])
     forget_sync(folder.path)
     after = newest(folder.path)
     assert after is not None
@@ -271,11 +277,11 @@ def test_a_job_file_that_says_another_policy_counts_more_than_what_was_asked(sta
 
 def test_requests_are_counted_on_where_the_file_was_removed(start: Start, take: Take) -> None:
     folder = start()
-    ask_for(folder, ["train.log_every=2"])
+    request_settings(folder, ["train.log_every=2"])
     take(folder)
     (folder.path / SETTINGS).unlink()
-    assert ask_for(folder, ["train.learning_rate=1e-4"]).id == 2
-    assert standing_of(folder).asked is not None
+    assert request_settings(folder, ["train.learning_rate=1e-4"]).id == 2
+    assert state_of(folder).requested is not None
 
 
 def test_a_request_that_is_no_request_says_so(start: Start) -> None:
@@ -288,23 +294,23 @@ def test_a_request_that_is_no_request_says_so(start: Start) -> None:
 def test_who_waits_hears_what_the_run_took(start: Start, take: Take) -> None:
     folder = start()
     with running(folder):
-        asked = ask_for(folder, ["train.log_every=2"])
+        request = request_settings(folder, ["train.log_every=2"])
         trainer = threading.Timer(0.2, take, (folder, 9))
         trainer.start()
-        taken = await_taken(folder, asked, timeout_s=20)
+        taken = await_taken(folder, request, timeout_s=20)
         trainer.join()
     assert (taken["step"], taken["changed"]) == (9, {"log_every": 2})
 
 
 def test_nobody_waits_for_a_run_that_does_not_run_or_does_not_listen(start: Start) -> None:
     folder = start()
-    asked = ask_for(folder, ["train.log_every=2"])
-    with pytest.raises(BadInput, match="nothing is taken now"):
-        await_taken(folder, asked, timeout_s=20)
+    request = request_settings(folder, ["train.log_every=2"])
+    with pytest.raises(BadInput, match="cannot apply requests"):
+        await_taken(folder, request, timeout_s=20)
     await_stopped(folder, timeout_s=20)
     with running(folder):
-        with pytest.raises(ProcessFailed, match="it stays asked for"):
-            await_taken(folder, asked, timeout_s=0.2)
+        with pytest.raises(ProcessFailed, match="the request stays"):
+            await_taken(folder, request, timeout_s=0.2)
         with pytest.raises(ProcessFailed, match="did not stop"):
             await_stopped(folder, timeout_s=0.2)
 
@@ -322,7 +328,7 @@ def test_who_scales_can_wait_until_so_many_train(start: Start, tell: Tell) -> No
     with running(folder):
         scale(folder, 3, by="ada")
         tell(folder, **grown)
-        with pytest.raises(ProcessFailed, match="did not come to 3 workers"):
+        with pytest.raises(ProcessFailed, match="did not reach 3 workers"):
             await_scaled(folder, 3, timeout_s=0.2)
         tell(folder, event="settled", generation=2, step=9)
         assert await_scaled(folder, 3, timeout_s=20)["reason"] == "asked"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.runs.run_status import effective_values, find_run, saved_cut, standing_of
+from windlass.runs.run_status import effective_values, find_run, saved_cut, state_of
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import NotFound
 from windlass.store.lock import locked
@@ -35,20 +35,20 @@ def test_a_run_is_new_then_running_then_stopped_then_finished(
     start: Start, tell: Tell, finish: Finish
 ) -> None:
     folder = start()
-    assert standing_of(folder).stage == "new"
+    assert state_of(folder).stage == "new"
     with locked(folder.path / ".lock", "the run"):
-        assert standing_of(folder).stage == "running"
+        assert state_of(folder).stage == "running"
     tell(folder, event="step", step=10, loss=3.0, tokens_per_s=100.0)
-    assert standing_of(folder).stage == "stopped"
+    assert state_of(folder).stage == "stopped"
     finish(folder)
-    assert standing_of(folder).stage == "finished"
+    assert state_of(folder).stage == "finished"
 
 
 def test_the_newest_step_counts(start: Start, tell: Tell) -> None:
     folder = start()
     for step in (10, 20, 10):
         tell(folder, event="step", step=step, loss=1.0 / step, tokens_per_s=100.0)
-    assert standing_of(folder).last["step"] == 10, "the run was set back to a checkpoint"
+    assert state_of(folder).last["step"] == 10, "the run was set back to a checkpoint"
 
 
 def test_effective_values_are_those_of_the_run(start: Start) -> None:
@@ -63,9 +63,9 @@ def test_the_cut_is_that_of_the_newest_checkpoint(start: Start) -> None:
     folder = start()
     assert saved_cut(folder) is None
     for step, how in ((10, "old"), (20, "new")):
-        told = {"layout": {}, "cut": {"pieces": [], "features": {}, "how": how}}
+        content = {"layout": {}, "cut": {"pieces": [], "features": {}, "how": how}}
         StoreDir(folder.path / "checkpoints" / f"step-{step:08d}").write(
-            "layout.json", json.dumps(told).encode()
+            "layout.json", json.dumps(content).encode()
         )
     cut = saved_cut(folder)
     assert cut is not None
@@ -74,11 +74,11 @@ def test_the_cut_is_that_of_the_newest_checkpoint(start: Start) -> None:
 
 def test_an_elastic_run_stands_under_the_layout_of_its_members(start: Start, tell: Tell) -> None:
     folder = start()
-    assert not standing_of(folder).elastic
+    assert not state_of(folder).elastic
     (folder.path / "coordinator").mkdir()
     layout = {"dp": 4}
     tell(folder, event="generation", generation=2, epoch=1, members=[], layout=layout, reason="grown")
-    standing = standing_of(folder)
+    standing = state_of(folder)
     assert standing.elastic
     assert standing.run.layout.dp == 4
     assert effective_values(standing.run, standing.sync)["replica_sequences"] == [2, 2, 2, 2]

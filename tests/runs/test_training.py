@@ -77,4 +77,4 @@ def test_a_model_is_not_trained_on_with_an_objective_that_it_was_not_made_for(tm
     job = job_on(tmp_path, model={"start_from": str(tmp_path / "encoder")})
     with pytest.raises(BadInput, match="is a bert model, not llama") as refused:
         prepare(job, tmp_path / "home", lambda _progress: None)
-    assert refused.value.hint == 'say family = "bert", too'
+    assert refused.value.hint == 'set family = "bert"'

@@ -87,8 +87,8 @@ def test_a_damaged_checkpoint_is_found_and_named(home: Path, capsys: pytest.Capt
 
 
 def test_saves_may_die_at_any_byte(tmp_path: Path) -> None:
-    told: list[str] = []
-    result = prove_saves(tmp_path, 12, told.append, seed=3)
+    lines: list[str] = []
+    result = prove_saves(tmp_path, 12, lines.append, seed=3)
     assert is_proved(result["figures"]), result
-    assert len(told) == len(result["kills"]) == result["figures"]["saves"] == 12
+    assert len(lines) == len(result["kills"]) == result["figures"]["saves"] == 12
     assert not is_proved({**result["figures"], "loaded": 11})

@@ -29,19 +29,19 @@ from windlass.sdk.events import EventReader, ServerSentEvent
 from windlass.sdk.exchange import RequestRunner
 from windlass.sdk.failures import ErrorDetails, Unreachable, failure_of
 from windlass.sdk.retries import decide, wait_after
-from windlass.sdk.sites import SiteMemory, answered, as_sites, asked, busy, failed, order, state
+from windlass.sdk.sites import SiteMemory, answered, as_sites, busy, call_started, failed, order, state
 
 SHARES = st.floats(0, 1, exclude_max=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
 
 class Script:
-    """A world for calls: a server that always says the same, over connections that break where told."""
+    """A fake world for calls: a server that always gives one answer, over connections that break."""
 
     def __init__(self, answer: bytes, cuts: list[int], step: int) -> None:
         self.answer, self.cuts, self.step = answer, list(cuts), step
         self.now = 0.0
-        self.asked: list[dict[str, Any]] = []
+        self.bodies: list[dict[str, Any]] = []
         self.urls: list[str] = []
         self._left = b""
         self._breaks = False
@@ -50,7 +50,7 @@ class Script:
         match effect:
             case Open(url, request):
                 self.urls.append(url)
-                self.asked.append(dict(request.body or {}))
+                self.bodies.append(dict(request.body or {}))
                 cut = self.cuts.pop(0) if self.cuts else None
                 self._left, self._breaks = self.answer[:cut], cut is not None and cut < len(self.answer)
                 return ReplyStarted(200, {}, url)
@@ -131,14 +131,14 @@ def test_wherever_a_stream_is_cut_the_joined_text_is_the_undisturbed_one(
     result: Completion = script.result
     assert (result.text, result.finish, result.completion_tokens) == ("".join(pieces), "stop", len(pieces))
     assert result.resumed == len(script.urls) - 1
-    assert len({ask["seed"] for ask in script.asked}) == 1
+    assert len({ask["seed"] for ask in script.bodies}) == 1
 
 
 def test_the_version_that_began_an_answer_is_asked_again() -> None:
     whole = streamed(["once", " upon"])
     script = Script(whole, [len(whole) // 3, 10], 50)
     assert "".join(script.run(answers().stream("x").call)) == "once upon"
-    assert [ask["model"] for ask in script.asked] == ["tiny", "tiny@3", "tiny@3"]
+    assert [ask["model"] for ask in script.bodies] == ["tiny", "tiny@3", "tiny@3"]
 
 
 def test_a_stream_that_never_gets_further_is_given_up() -> None:
@@ -275,25 +275,25 @@ def test_a_server_that_asks_for_too_much_patience_is_not_waited_for() -> None:
 def test_a_proxy_in_between_is_told_from_a_server_of_ours() -> None:
     failure = failure_of(502, {}, b"<html>Bad Gateway</html>", "http://a")
     assert isinstance(failure, ServiceFailed)
-    assert "not as Windlass does" in failure.message
+    assert "is not a Windlass server" in failure.message
     assert decide(Retries(), failure, tried=1, left_s=None, draw=0) is not None
 
 
 def test_the_server_is_told_what_is_left_of_the_deadline() -> None:
-    told: list[str | None] = []
+    deadlines: list[str | None] = []
 
     class Slow(Script):
         def do(self, effect: Any) -> Any:
             if isinstance(effect, Open):
-                told.append(effect.headers.get("x-deadline-ms"))
+                deadlines.append(effect.headers.get("x-deadline-ms"))
                 assert effect.silence_s == min(25, 20 - self.now)
             return super().do(effect)
 
     script = Slow(streamed(["once", " upon"]), [150, 170], 50)
     list(script.run(answers().stream("x", deadline=20).call))
-    assert told[0] == "20000"
-    assert [int(ms or 0) for ms in told] == sorted((int(ms or 0) for ms in told), reverse=True)
-    assert int(told[-1] or 0) == round((20 - script.now) * 1000) < 20000
+    assert deadlines[0] == "20000"
+    assert [int(ms or 0) for ms in deadlines] == sorted((int(ms or 0) for ms in deadlines), reverse=True)
+    assert int(deadlines[-1] or 0) == round((20 - script.now) * 1000) < 20000
 
 
 def test_a_server_that_has_no_time_left_ends_a_call() -> None:
@@ -314,7 +314,7 @@ def test_two_calls_at_once_may_both_learn_that_a_server_keeps_no_answers() -> No
     core = answers()
     refusal = json.dumps({"error": {"code": "invalid_header", "message": "no database"}}).encode()
     answer = {"id": "x", "model": "m", "choices": [{"text": "yes", "finish_reason": "stop"}]}
-    told = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
+    body = json.dumps(answer | {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
 
     def reach(call: Call[Any], outcome: Any) -> Any:
         """Go on to the next thing that the network has to do."""
@@ -332,7 +332,7 @@ def test_two_calls_at_once_may_both_learn_that_a_server_keeps_no_answers() -> No
         again = reach(call, b"")
         assert "idempotency-key" not in again.headers
         reach(call, ReplyStarted(200, {}, "http://a"))
-        reach(call, told)
+        reach(call, body)
         with pytest.raises(StopIteration) as ended:
             reach(call, b"")
         assert ended.value.value.text == "yes"
@@ -370,7 +370,7 @@ def test_a_site_that_fails_rests_and_is_then_tried_by_one_call() -> None:
     health = failed(health, circuit, 10)
     assert state(health, circuit, 11.9) == "resting"
     assert state(health, circuit, 12) == "probe"
-    tried = asked(health, circuit, 12)
+    tried = call_started(health, circuit, 12)
     assert state(tried, circuit, 13) == "resting", "somebody tries it already"
     assert state(tried, circuit, 42) == "probe", "who tried it may be gone"
     assert state(answered(tried), circuit, 13) == "well"

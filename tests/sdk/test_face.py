@@ -91,10 +91,10 @@ def test_types_reach_the_caller(tmp_path: Path) -> None:
         "    return (await other.complete('x')).text\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)]
-    told = subprocess.run(command, check=False, capture_output=True, text=True).stdout
-    assert 'caller.py:5: error: Unexpected keyword argument "sed"' in told
-    assert "caller.py:7: error: Incompatible return value type" in told
-    assert told.strip().endswith("Found 2 errors in 1 file (checked 1 source file)")
+    output = subprocess.run(command, check=False, capture_output=True, text=True).stdout
+    assert 'caller.py:5: error: Unexpected keyword argument "sed"' in output
+    assert "caller.py:7: error: Incompatible return value type" in output
+    assert output.strip().endswith("Found 2 errors in 1 file (checked 1 source file)")
 
 
 def test_texts_from_elsewhere_are_shown_and_not_executed() -> None:
@@ -105,7 +105,7 @@ def test_texts_from_elsewhere_are_shown_and_not_executed() -> None:
 
 
 def run_of(**more: Any) -> RunStatus:
-    told = {
+    fields = {
         "run": "poems/1",
         "state": "running",
         "step": 50,
@@ -114,7 +114,7 @@ def run_of(**more: Any) -> RunStatus:
         "tokens_per_s": 10.0,
         "effective": {"steps": 100, "layout": "dp=2"},
     }
-    return RunStatus(told | more)
+    return RunStatus(fields | more)
 
 
 def test_runs_are_tables_in_a_notebook() -> None:
@@ -210,9 +210,9 @@ def test_a_job_is_submitted_as_the_command_line_does_it() -> None:
     ]
     done = submitted(0, json.dumps({"run": "x/1", "path": "/x", "pid": 7}).encode(), b"")
     assert (done.run, done.pid) == ("x/1", 7)
-    told = json.dumps({"error": {"kind": "BadJob", "message": "no", "hint": "do"}}).encode()
+    output = json.dumps({"error": {"kind": "BadJob", "message": "no", "hint": "do"}}).encode()
     with pytest.raises(AskedWrongly, match="no\n    do"):
-        submitted(2, told, b"")
+        submitted(2, output, b"")
     with pytest.raises(ProcessFailed, match="ended with 1: Traceback"):
         submitted(1, b"", b"Traceback")
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from windlass.spec.cluster import Cluster
 from windlass.spec.job import Job
-from windlass.spec.job_text import job_text
+from windlass.spec.read import job_text
 
 WHOLE: dict[str, Any] = {
     "backend": "kubernetes",
@@ -36,7 +36,7 @@ def test_a_cluster_comes_back_from_the_text_of_its_job() -> None:
         ({"env": {"A": "x"}, "secrets": {"A": "s/k"}}, "give it once"),
         ({"volumes": [{"mount": "/a"}]}, "give one of claim, host and scratch"),
         ({"volumes": [{"mount": "/a", "claim": "x", "host": "/b"}]}, "give one of"),
-        ({"volumes": [{"mount": "/a", "claim": "x"}, {"mount": "/a", "host": "/b"}]}, "two of them"),
+        ({"volumes": [{"mount": "/a", "claim": "x"}, {"mount": "/a", "host": "/b"}]}, "two are mounted"),
         ({"tolerations": [{"operator": "Equal"}]}, "needs a key"),
         ({"tolerations": [{"key": "k", "value": "v"}]}, "goes with operator 'Equal'"),
         ({"tolerations": [{"key": "k", "seconds": 5}]}, "effect 'NoExecute'"),

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.spec.job import Job
-from windlass.spec.job_text import job_text
-from windlass.spec.read import read_job
+from windlass.spec.read import job_text, read_job
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=20)
 

@@ -1,4 +1,4 @@
-"""docs/formats/steer.md says what windlass.spec.protocol.routing is."""
+"""docs/formats/routing.md says what windlass.spec.protocol.routing is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windlass.spec.protocol.routing import (
 )
 from windlass.spec.protocol.wire import LENGTH, frame
 
-PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "steer.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "routing.md").read_text()
 MESSAGES = [Routing, *get_args(ToSupervisor)]
 
 

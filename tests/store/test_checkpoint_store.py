@@ -67,7 +67,7 @@ def test_training_does_not_wait_and_the_newest_arrives(
             State(step, step, 1.0),
             holdings_of(model),
             optimizer,
-            crew=SingleProcess(),
+            group=SingleProcess(),
             layout=Layout(),
             cut=CUT,
         )
@@ -87,6 +87,6 @@ def test_training_does_not_wait_and_the_newest_arrives(
     copies = Copies.of(folder)
     assert copies is not None
     assert copies.names()[-1] == f"step-{SAVES - 1:08d}"
-    state, _, _ = checkpoints.restore(holdings_of(model), optimizer, crew=SingleProcess())
+    state, _, _ = checkpoints.restore(holdings_of(model), optimizer, group=SingleProcess())
     assert state == State(SAVES - 1, SAVES - 1, 1.0)
     assert model.weight.unique().tolist() == [SAVES - 1]

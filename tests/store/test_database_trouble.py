@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_and_takes_nothing_that_was_committed(small_disk: Pa
         ("sqlite:///", "names no file"),
         ("sqlite:////", "names no file"),
         ("sqlite:///a%00b", "names no file"),
-        ("mysql://ada:hushhush@host/x", "no kind of database: 'mysql://'"),
+        ("mysql://ada:hushhush@host/x", "unknown kind of database 'mysql://'"),
         ("ada:hushhush@host://x", "names no kind"),
     ],
 )

@@ -122,7 +122,7 @@ def test_files_of_one_content_are_sent_once(place: StoreDir, tmp_path: Path) -> 
 
 def test_only_finished_directories_can_be_sent(place: StoreDir, tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
-    with pytest.raises(NotFound, match="no finished directory"):
+    with pytest.raises(NotFound, match="has no manifest"):
         Mirror(place).push(tmp_path / "half")
     with pytest.raises(NotFound, match="no copy of absent"):
         Mirror(place).fetch("absent", tmp_path / "back")

@@ -24,7 +24,7 @@ from windlass.supervisor.reconcile import (
 )
 from windlass.supervisor.state import RunningReplica
 
-PHASES = ("starting", "ready", "unwell", "draining")
+PHASES = ("starting", "ready", "unhealthy", "draining")
 
 
 def group(version: str, replicas: int = 1, **more: Any) -> ReplicaGroup:
@@ -42,11 +42,11 @@ def test_what_is_missing_is_started_and_what_is_held_back_is_not() -> None:
     assert reconcile(wanted, [running("x")], 0.0, held={"a@2"}) == [Action("start", "a@1")]
 
 
-def test_of_too_many_what_still_loads_goes_first_then_what_is_unwell_then_the_youngest() -> None:
+def test_of_too_many_what_still_loads_goes_first_then_what_is_unhealthy_then_the_youngest() -> None:
     there = [
         running("old", started_at=1.0),
         running("young", started_at=9.0),
-        running("ill", phase="unwell"),
+        running("ill", phase="unhealthy"),
         running("loading", phase="starting"),
     ]
     for count, gone in ((3, ["loading"]), (2, ["loading", "ill"]), (1, ["loading", "ill", "young"])):
@@ -58,8 +58,8 @@ def test_of_too_many_what_still_loads_goes_first_then_what_is_unwell_then_the_yo
 def test_a_replica_is_stopped_once_it_has_drained_or_took_too_long() -> None:
     wanted = DesiredService((group("a@2", 0),))
     there = [
-        running("idle", phase="draining", shunned_since=5.0),
-        running("busy", phase="draining", shunned_since=5.0, in_flight=3),
+        running("idle", phase="draining", drain_known_at=5.0),
+        running("busy", phase="draining", drain_known_at=5.0, in_flight=3),
         running("not known to all", phase="draining"),
     ]
     assert reconcile(wanted, there, 5.0 + MIN_DRAIN_S / 2) == []

@@ -50,7 +50,7 @@ def test_vllm_serves_one_model_at_a_time() -> None:
 def test_a_gateway_learns_from_its_supervisor_and_from_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
     file = write_settings(Serve(state="postgresql://u:secret@db/w"), tmp_path / "serve.json")
     args = gateway_args("gateway-1", SOCKET, file, Path("/figures"))
-    assert pairs(args, "--steering") == [str(SOCKET)]
+    assert pairs(args, "--supervisor") == [str(SOCKET)]
     assert not any("secret" in arg for arg in args)
     assert file.stat().st_mode & 0o077 == 0
     assert Serve.model_validate_json(file.read_text()).state == "postgresql://u:secret@db/w"

@@ -51,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def serving(model: Path, logs: Path, wisher: Wisher, **settings: int) -> Iterator[Supervisor]:
     offer = ServiceSpec(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1, **settings))  # type: ignore[arg-type]
-    with watched(Supervisor(offer, logs, deciders=[wisher])) as service:
+    with watched(Supervisor(offer, logs, controllers=[wisher])) as service:
         yield service
 
 

@@ -89,7 +89,7 @@ def header_of(part: Path) -> dict[str, str]:
 def test_copies_in_a_store_are_looked_at_there(folder: Path, tmp_path: Path) -> None:
     run = load_run(folder)
     absent = verify_checkpoint(folder, run, "store")
-    assert "no checkpoint was sent" in absent.message
+    assert "no checkpoint was uploaded" in absent.message
     assert not absent.there
     mirror = Mirror(StoreDir(settle_store(folder, str(tmp_path / "store"))))
     mirror.push(folder / "checkpoints" / "step-00000008")
@@ -107,7 +107,7 @@ def test_a_schedule_has_every_so_many_looked_at(folder: Path) -> None:
     checks = CheckpointVerifier(folder, 2, lambda event, **facts: journal.append({"event": event, **facts}))
     for step in (4, 8):
         checks.offer(step)
-    assert checks.looking_at == ["step-00000008"]
+    assert checks.in_progress == ["step-00000008"]
     wait_for(checks)
     verified: list[dict[str, Any]] = [r for r in journal.read() if r["event"] == "verified"]
     assert [(r["step"], r["ok"]) for r in verified] == [(8, True)], verified

@@ -166,7 +166,7 @@ def test_the_ledger_is_written_before_a_checkpoint_that_the_next_one_overtakes(
     tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "WRITE_EVERY_S", 1e9)  # only who must have it on the disk writes
-    monkeypatch.setattr(AsyncSave, "written", False)  # a disk so slow that no border finds a save written
+    monkeypatch.setattr(AsyncSave, "written", False)  # a disk so slow that no sync point finds a save written
     run = make_run().model_copy(update={"checkpoint_every": 2})
     folder = start(tmp_path / "run", run)
     assert train(folder, never)

@@ -21,7 +21,7 @@ def test_causal_asks_for_each_next_token() -> None:
     example = Causal().examples(tokens, np.arange(2))
     assert example.inputs_BT.tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
     assert example.targets_BT.tolist() == [[1, 2, 3, 4], [6, 7, 8, 9]]
-    assert example.asked == 8
+    assert example.num_targets == 8
 
 
 @settings(deadline=None)
@@ -35,11 +35,11 @@ def test_masks_hide_the_right_share_and_depend_on_the_position_alone(
     beside = masked.examples(tokens, np.array([position + 1, position]))
     assert torch.equal(alone.inputs_BT[0], beside.inputs_BT[1])
     assert torch.equal(alone.targets_BT[0], beside.targets_BT[1])
-    assert alone.asked == max(1, round(share * length))
-    asked = alone.targets_BT != IGNORED
-    assert int(asked.sum()) == alone.asked
-    assert (alone.targets_BT[asked] == 7).all()
-    assert (alone.inputs_BT[~asked] == 7).all()
+    assert alone.num_targets == max(1, round(share * length))
+    num_targets = alone.targets_BT != IGNORED
+    assert int(num_targets.sum()) == alone.num_targets
+    assert (alone.targets_BT[num_targets] == 7).all()
+    assert (alone.inputs_BT[~num_targets] == 7).all()
 
 
 @pytest.mark.parametrize("shape", [LLAMA, BERT], ids=["llama", "bert"])

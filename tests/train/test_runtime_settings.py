@@ -1,4 +1,4 @@
-"""What a run is asked while it goes on is taken at a border, told once, and still there after a restart."""
+"""Runtime settings are applied at a sync point, logged once, and still in force after a restart."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ MakeRun = Callable[..., Run]
 
 
 class Person:
-    """Asks a run for things, each at the step border that it was told to."""
+    """Requests settings of a run, each at its step."""
 
     def __init__(self, folder: Path, **asked: Any) -> None:
         """Keywords are `at_3={"log_every": 2}`: after the third time that the loop looked."""
@@ -152,5 +152,5 @@ def test_a_damaged_request_does_not_end_a_run(tmp_path: Path, make_run: MakeRun,
     (folder / SETTINGS).write_bytes(damage)
     assert train(folder, never)
     assert not events(folder, "settings")
-    warned = [e for e in events(folder, "warning") if "settings 1 not taken" in e["message"]]
+    warned = [e for e in events(folder, "warning") if "settings 1 not applied" in e["message"]]
     assert len(warned) == (1 if b'"id"' in damage else 0)

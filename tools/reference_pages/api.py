@@ -31,7 +31,7 @@ def gateway_page() -> str:
         " field out.",
     )
     document = app.openapi()
-    usual = set.intersection(*({*_codes(told)} for _, told in _operations(document)))
+    usual = set.intersection(*({*_codes(operation)} for _, operation in _operations(document)))
     start += [f"Any route can also answer: {', '.join(_link(name) for name in CODES if name in usual)}.", ""]
     return _page(start, document, usual)
 
@@ -50,10 +50,12 @@ def control_page() -> str:
 
 def _page(lines: list[str], document: dict[str, Any], usual: set[str]) -> str:
     routes = list(_operations(document))
-    entries = ((f"[{code(name)}](#{anchor(name)})", _who(told), _first(told)) for name, told in routes)
+    entries = (
+        (f"[{code(name)}](#{anchor(name)})", _who(operation), _first(operation)) for name, operation in routes
+    )
     lines += ["## Routes", "", *table(("route", "scope", "what it does"), entries)]
-    for name, told in routes:
-        lines += _route(name, told, usual)
+    for name, operation in routes:
+        lines += _route(name, operation, usual)
     lines += ["## Shapes", ""]
     for name, schema in sorted(document["components"]["schemas"].items()):
         lines += [f"### {name}", "", *_shape(schema)]
@@ -62,63 +64,63 @@ def _page(lines: list[str], document: dict[str, Any], usual: set[str]) -> str:
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
-        for method, told in methods.items():
-            yield f"{method.upper()} {path}", told
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
 
 
-def _who(told: dict[str, Any]) -> str:
-    if told.get("x-scope"):
-        return code(told["x-scope"])
-    return "none" if told.get("security") == [] else "a key"
+def _who(operation: dict[str, Any]) -> str:
+    if operation.get("x-scope"):
+        return code(operation["x-scope"])
+    return "none" if operation.get("security") == [] else "a key"
 
 
-def _first(told: dict[str, Any]) -> str:
-    return str(told.get("description") or told.get("summary") or "").partition("\n\n")[0]
+def _first(operation: dict[str, Any]) -> str:
+    return str(operation.get("description") or operation.get("summary") or "").partition("\n\n")[0]
 
 
-def _route(name: str, told: dict[str, Any], usual: set[str]) -> list[str]:
-    lines = [f"### {name}", "", " ".join(told.get("description", "").split()), ""]
-    lines += [f"Needs: {_needs(told)}. {_bodies(told)}".rstrip(), ""]
+def _route(name: str, operation: dict[str, Any], usual: set[str]) -> list[str]:
+    lines = [f"### {name}", "", " ".join(operation.get("description", "").split()), ""]
+    lines += [f"Needs: {_needs(operation)}. {_bodies(operation)}".rstrip(), ""]
     rows = (
         (code(each["name"]), each["in"], words(each.get("schema", {})), each.get("description", ""))
-        for each in told.get("parameters", ())
+        for each in operation.get("parameters", ())
     )
     lines += table(("parameter", "in", "value", "meaning"), rows)
-    return lines + table(("status", "codes"), _refusals(told, usual))
+    return lines + table(("status", "codes"), _refusals(operation, usual))
 
 
-def _needs(told: dict[str, Any]) -> str:
-    who = _who(told)
+def _needs(operation: dict[str, Any]) -> str:
+    who = _who(operation)
     return {"none": "no key", "a key": "a key"}.get(who, f"a key with the scope {who}")
 
 
-def _bodies(told: dict[str, Any]) -> str:
+def _bodies(operation: dict[str, Any]) -> str:
     """Name what is sent and what comes back."""
-    sent = _contents(told.get("requestBody", {}))
-    back = _contents(told["responses"].get("200", {}))
+    sent = _contents(operation.get("requestBody", {}))
+    back = _contents(operation["responses"].get("200", {}))
     return (f"Takes {sent}. " if sent else "") + (f"Gives {back}." if back else "")
 
 
 def _contents(body: dict[str, Any]) -> str:
-    told = []
+    shapes = []
     for media, entry in body.get("content", {}).items():
         shape = words(entry.get("schema", {}))
-        told.append(f"{shape} as {code(media)}" if "](#" in shape else code(media))
-    return " or ".join(told)
+        shapes.append(f"{shape} as {code(media)}" if "](#" in shape else code(media))
+    return " or ".join(shapes)
 
 
-def _refusals(told: dict[str, Any], usual: set[str]) -> Iterator[tuple[str, str]]:
+def _refusals(operation: dict[str, Any], usual: set[str]) -> Iterator[tuple[str, str]]:
     by_status: dict[int, list[str]] = {}
-    for name in _codes(told):
+    for name in _codes(operation):
         if name not in usual:
             by_status.setdefault(CODES[name].status, []).append(_link(name))
     for status, links in sorted(by_status.items()):
         yield str(status), ", ".join(links)
 
 
-def _codes(told: dict[str, Any]) -> Iterator[str]:
+def _codes(operation: dict[str, Any]) -> Iterator[str]:
     """Yield the codes of the gateway that an operation can answer with."""
-    for answer in told["responses"].values():
+    for answer in operation["responses"].values():
         yield from (name for name in _CODE.findall(answer.get("description", "")) if name in CODES)
 
 

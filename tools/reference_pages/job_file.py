@@ -134,12 +134,12 @@ def _value(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _range(metadata: list[Any]) -> str:
-    told = [
+    bounds = [
         f"{sign} {bound}"
         for kind, (sign, name) in SIGNS.items()
         if (bound := _bound(metadata, kind, name)) is not None
     ]
-    return f", {' and '.join(told)}" if told else ""
+    return f", {' and '.join(bounds)}" if bounds else ""
 
 
 def _bound(metadata: list[Any], kind: type[Any], name: str) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from reference_pages.markdown import code, head, table, whole
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.metrics.series import MAX_SERIES, OTHER, Figure
-from windlass.supervisor.supervisor_metrics import ServiceFigures
+from windlass.supervisor.supervisor_metrics import ServiceMetrics
 
 
 def page() -> str:
     """Return the page."""
-    figures = [*Metrics(tenants=True).board.figures, *ServiceFigures().board.figures]
+    figures = [*Metrics(tenants=True).registry.figures, *ServiceMetrics().registry.figures]
     lines = head(
         "Figures of a service",
         "What `GET /metrics` (scope `metrics`) tells in Prometheus' text, for all gateways of a service."

@@ -29,14 +29,14 @@ COUNTS = (
 
 
 def words(schema: dict[str, Any], *, optional: bool = False) -> str:
-    """Say what a schema allows, with links to shapes; of what may be left out, null is not told."""
+    """Describe what a schema allows, with links to shapes; for optional fields, null is omitted."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{anchor(name)})"
     several = schema.get("anyOf") or schema.get("oneOf")
     if several:
-        told = [each for each in several if not optional or each.get("type") != "null"]
-        return "; or ".join(dict.fromkeys(map(words, told)))
+        parts = [each for each in several if not optional or each.get("type") != "null"]
+        return "; or ".join(dict.fromkeys(map(words, parts)))
     if "const" in schema:
         return code(json.dumps(schema["const"]))
     if "enum" in schema:
@@ -54,21 +54,21 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def _bounds(schema: dict[str, Any]) -> list[str]:
-    told = [text.format(_number(schema[key])) for key, text in BOUNDS if key in schema]
-    return told + ([f"matches {code(schema['pattern'])}"] if "pattern" in schema else [])
+    parts = [text.format(_number(schema[key])) for key, text in BOUNDS if key in schema]
+    return parts + ([f"matches {code(schema['pattern'])}"] if "pattern" in schema else [])
 
 
 def _counts(schema: dict[str, Any]) -> list[str]:
-    told = []
-    for least, most, what in COUNTS:
-        low, high = schema.get(least), schema.get(most)
+    parts = []
+    for lower, upper, what in COUNTS:
+        low, high = schema.get(lower), schema.get(upper)
         if low and high is not None:
-            told.append(f"{low} to {high} {what}")
+            parts.append(f"{low} to {high} {what}")
         elif high is not None:
-            told.append(f"at most {high} {what}")
+            parts.append(f"at most {high} {what}")
         elif low:
-            told.append(f"at least {low} {what}")
-    return told
+            parts.append(f"at least {low} {what}")
+    return parts
 
 
 def _number(value: float) -> str:

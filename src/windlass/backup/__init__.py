@@ -1,17 +1,16 @@
-"""Keeps copies of a home in a store, from which everything comes back.
+"""Backups of a home directory: content-addressed chunks and snapshots in any store.
 
-    contents.py   what of a home is kept, and in which order it is read
-    databases.py  those that may be on a server, and how they come back
-    encryption.py    how bytes are packed, and sealed where a secret is given
-    snapshot.py   what one backup holds, as data
-    repository.py      the backup in its store: chunks by content, snapshots last
-    locks.py     who is at work there, so that nothing goes away under anybody
-    make.py       home -> chunks -> snapshot        uploader.py is its way to the store
-    restore.py    snapshot -> chunks -> home        relocate.py puts it right in its new place
-    retention.py    which snapshots stay (pure); prune.py forgets the others
-    verify.py     a restore into a scratch place, compared and asked (smoke_test.py)
-    schedule.py   make and prune, again and again
-    lab/proofs/restore_proof.py      everything is lost, and comes back
+    `contents`     which files of a home are backed up, and in which order
+    `databases`    databases on a server: dumped and loaded under the name of their file
+    `encryption`   compression and encryption of stored objects
+    `snapshot`     the list of files in a backup
+    `repository`   the backup in its store: chunks first, snapshots last
+    `locks`        keeps chunks from being pruned while a backup or a restore uses them
+    `make`         home -> chunks -> snapshot; `uploader` sends the chunks
+    `restore`      snapshot -> chunks -> home; `relocate` adapts paths and loads databases
+    `retention`    which snapshots are kept (pure); `prune` deletes the others
+    `verify`       restores to a scratch directory and compares; `smoke_test` queries a restored model
+    `schedule`     make and prune at intervals
 
-The format is docs/formats/backup.md. Start at make.py.
+The format is docs/formats/backup.md. Start at `make`. `lab.proofs.restore_proof` tests it end to end.
 """

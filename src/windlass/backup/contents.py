@@ -1,12 +1,12 @@
-"""What of a home is kept, and in which order it is read.
+"""Selects the files of a home to back up, and their order.
 
     aliases of models -> finished directories -> databases -> all other files
 
-In this order a home that goes on changing gives a state that it could have been left in by a crash: an alias
-names a version that is there, and a journal or ledger reaches at least as far as the checkpoints beside it.
-A finished directory never changes, so it is kept whole or, if it goes away meanwhile, not at all. What can
-be made again is left out: caches, logs, proofs, measurements, files that were being written. So are the
-secrets of tenants, whose values belong nowhere but where they were put. A tenant's home is a home of its own.
+Read in this order, a home that is in use gives a state that a crash could have left: an alias names an
+existing version, and a journal or ledger is at least as new as the checkpoints. A finished directory never
+changes, so it is kept whole or, if it is deleted meanwhile, not at all. Left out are files that can be made
+again (caches, logs, proofs, measurements, files being written) and the secrets of tenants, which must not be
+copied. A tenant's home is treated as a home of its own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from windlass.store.db_backup import is_sqlite
 from windlass.store.manifest import MANIFEST
 
 FOLDER = "backup"
-"""Of the home: what this machine remembers of its backups. It is not kept."""
+"""Folder of the home with this machine's own backup state; not backed up."""
 LEFT_OUT = frozenset({"cache", "logs", "prove", "bench", "chaos", "secrets", FOLDER})
 OWN = ("models/*/*", "corpora/*", "runs/*/*/model", "runs/*/*/checkpoints/*")
 WHOLE = (*OWN, *(f"tenants/*/{pattern}" for pattern in OWN))
-"""Directories that exist once their manifest does; without it they are debris."""
+"""Directories that are complete once they have a manifest; without it they are ignored."""
 ALIASES = ("models/*/aliases.json", "tenants/*/models/*/aliases.json")
 TOKENS = ("corpora/*.bin", "tenants/*/corpora/*.bin")
 JUNK = ("*.lock", ".*.lock", "*.part-*", "*.tmp", "*-wal", "*-shm", "*-journal", "*.part")
@@ -33,7 +33,7 @@ JUNK = ("*.lock", ".*.lock", "*.part-*", "*.tmp", "*-wal", "*-shm", "*-journal",
 
 @dataclass
 class Contents:
-    """What was found, by paths below the home."""
+    """Paths below the home, by kind."""
 
     aliases: dict[str, bytes] = field(default_factory=dict)
     whole: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Contents:
 
 
 def look(home: Path) -> Contents:
-    """Find what is to be kept. Aliases are read here: before any version is looked for."""
+    """Find the files to back up. Aliases are read here, before any version is listed."""
     found = Contents()
     for file in sorted(file for pattern in ALIASES for file in home.glob(pattern)):
         found.aliases[file.relative_to(home).as_posix()] = file.read_bytes()
@@ -58,18 +58,18 @@ def files_of(home: Path, folder: str) -> Iterator[str]:
 
 
 def is_tokens(path: str) -> bool:
-    """Tell the large part of a corpus, which is kept only if asked for."""
+    """Whether a file holds the tokens of a corpus, which are backed up only on request."""
     return any(fnmatch.fnmatch(path, pattern) for pattern in TOKENS)
 
 
 def newest_write_s(home: Path) -> float:
-    """Return when anything that is kept was last written; 0 in an empty home."""
+    """Return the newest modification time of the files to back up; 0 in an empty home."""
     newest = 0.0
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:
             folders[:] = [name for name in folders if name not in LEFT_OUT]
         for name in files:
-            # The log of a database is where its newest writes are.
+            # The newest writes of a database are in its write-ahead log.
             if not _is_junk(name) or name.endswith("-wal"):
                 try:
                     newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime)
@@ -102,7 +102,7 @@ def _sort(home: Path, path: str, found: Contents) -> None:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Match part by part: a star is one name."""
+    """Match component by component: a star matches within one name."""
     one, other = path.split("/"), pattern.split("/")
     return len(one) == len(other) and all(fnmatch.fnmatch(a, b) for a, b in zip(one, other, strict=True))
 

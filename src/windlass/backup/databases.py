@@ -1,7 +1,7 @@
-"""Databases that are files of the home, or else on a server: what they are called, and how they come back.
+"""Names the databases of a home, which are files or on a server.
 
-One that is a file is copied as such. One on a server is written down, under the path of the file that it
-would be, and becomes that file or is loaded into an empty database elsewhere.
+A SQLite file is copied. A database on a server is dumped under the path that its file would have; a restore
+turns the dump into that file, or loads it into an empty database on a server.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from windlass.store.database import Database, Schema, Transaction, open_database
 
 @dataclass(frozen=True)
 class DatabaseKind:
-    """A database by its name."""
+    """A database of a home."""
 
     name: str
     file: str
-    """Of the home, where it is not on a server."""
+    """Its path in the home, if it is not on a server."""
     schemas: tuple[Schema, ...]
     table: str
-    """One of its own, which has a row once anybody has used it."""
+    """A table of it that has rows once the database has been used."""
 
     def is_fresh(self, transaction: Transaction) -> bool:
-        """Whether nobody has used it yet."""
+        """Whether the database has not been used yet."""
         return not transaction.execute(f"SELECT 1 FROM {self.table} LIMIT 1")
 
 
@@ -39,12 +39,12 @@ KINDS: tuple[DatabaseKind, ...] = (SERVICE, CONTROL)
 
 
 def open_for(url: str, tables: Collection[str]) -> Database:
-    """Open a database with all that a dump needs: several kinds may have shared the one it was taken from."""
+    """Open a database with all schemas that a dump needs: several kinds may share one database."""
     return open_database(url, [schema for kind in KINDS if kind.table in tables for schema in kind.schemas])
 
 
 def check_names(given: Mapping[str, str], kinds: Sequence[DatabaseKind] | None = None) -> None:
-    """Refuse a name that means no database."""
+    """Raise for a name of no database."""
     known = [kind.name for kind in (KINDS if kinds is None else kinds)]
     for name in given:
         if name not in known:
@@ -52,5 +52,5 @@ def check_names(given: Mapping[str, str], kinds: Sequence[DatabaseKind] | None =
 
 
 def kind_of(path: str) -> DatabaseKind | None:
-    """Return whose dump stands under a path of the home."""
+    """Return the database whose dump has this path."""
     return next((kind for kind in KINDS if kind.file == path), None)

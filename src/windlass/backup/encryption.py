@@ -1,10 +1,10 @@
-"""How the bytes of a backup are packed, and sealed where a secret is given.
+"""Compresses the objects of a backup, and encrypts them if a secret is given.
 
-    secret -> scrypt -> opens the backup's own key -> one key for names, one for bytes (HKDF)
+    secret -> scrypt -> decrypts the backup's own key -> a key for names and a key for data (HKDF)
 
-The backup's own key is random, so the secret can be any text or file. Each object is sealed by AES-256-GCM
-under a random nonce and bound to its name, so that the store can neither read, change nor exchange one.
-Names of chunks are keyed digests: whoever looks at the store cannot tell which known files are there.
+The backup's own key is random, so the secret can be any text or file. Each object is encrypted by AES-256-GCM
+with a random nonce and its name as associated data, so the store can neither read, change nor swap objects.
+Names of chunks are keyed digests: a reader of the store cannot tell which known files it holds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LEVEL = 3
 NONCE_BYTES = 12
 SCRYPT = {"n": 1 << 15, "r": 8, "p": 1}
 MAX_N = 1 << 20
-"""A header that asks for more than a gigabyte to derive a key is not ours."""
+"""Larger scrypt costs (over a gigabyte of memory) are rejected as a forged header."""
 PURPOSE = b"windlass-backup-1 "
 
 
 @dataclass(frozen=True)
 class BackupKeys:
-    """What seals a backup. It is never printed."""
+    """The keys of a backup. They are never printed."""
 
     names: bytes
     data: bytes
@@ -41,13 +41,13 @@ class BackupKeys:
 
 
 class Codec:
-    """Packs what goes to the store and opens what comes back."""
+    """Encodes objects for the store, and decodes them."""
 
     def __init__(self, keys: BackupKeys | None = None) -> None:
         self._keys = keys
 
     def digest(self, data: bytes) -> str:
-        """Name a content: its SHA-256, keyed in a sealed backup."""
+        """Return the name of a content: its SHA-256, keyed (HMAC) in an encrypted backup."""
         if self._keys is None:
             return hashlib.sha256(data).hexdigest()
         return hmac.new(self._keys.names, data, hashlib.sha256).hexdigest()
@@ -62,7 +62,7 @@ class Codec:
         return bytes([form]) + _seal(self._keys.data, body, _bound(form, name))
 
     def unpack(self, stored: bytes, name: str, where: str) -> bytes:
-        """Return what was packed; raise Damaged if that is not what is there."""
+        """Return the original bytes; raise Damaged if the stored ones are not what `pack` wrote."""
         form, body = stored[:1], stored[1:]
         if not form or form[0] > (PACKED | SEALED) or bool(form[0] & SEALED) != (self._keys is not None):
             raise Damaged(f"{where}: is not an object of this backup")
@@ -80,7 +80,7 @@ class Codec:
 
 
 def new_lock(secret: bytes) -> tuple[dict[str, Any], BackupKeys]:
-    """Make a backup's own key; return the header that keeps it for whoever has the secret, and the keys."""
+    """Create a backup's own key; return the header with the key encrypted by the secret, and the keys."""
     salt, key = os.urandom(16), os.urandom(32)
     closed = _seal(_derived(secret, salt, SCRYPT), key, PURPOSE + b"key")
     header = {"kdf": "scrypt", **SCRYPT, "salt": _text(salt), "key": _text(closed)}
@@ -88,7 +88,7 @@ def new_lock(secret: bytes) -> tuple[dict[str, Any], BackupKeys]:
 
 
 def unlock(header: dict[str, Any], secret: bytes, where: str) -> BackupKeys:
-    """Return the keys of a backup; raise BadInput if the secret is not that of this backup."""
+    """Return the keys of a backup; raise BadInput if the secret is wrong."""
     try:
         costs = {name: int(header[name]) for name in SCRYPT}
         salt, closed = base64.b64decode(header["salt"]), base64.b64decode(header["key"])
@@ -99,8 +99,8 @@ def unlock(header: dict[str, Any], secret: bytes, where: str) -> BackupKeys:
     key = _open(_derived(secret, salt, costs), closed, PURPOSE + b"key")
     if key is None:
         raise BadInput(
-            f"{where}: the key that was given does not open this backup",
-            hint="it is the content of the key file, or the passphrase, with which the backup was begun",
+            f"{where}: wrong key for this backup",
+            hint="use the key file or passphrase with which the backup was created",
         )
     return _keys(key)
 
@@ -110,7 +110,7 @@ def _keys(key: bytes) -> BackupKeys:
 
 
 def _part(key: bytes, purpose: bytes) -> bytes:
-    """Derive a key for one purpose: HKDF's expansion (RFC 5869) of a key that is random already."""
+    """Derive a key for one purpose: HKDF-Expand (RFC 5869) of a random key."""
     return hmac.new(key, PURPOSE + purpose + b"\x01", hashlib.sha256).digest()
 
 
@@ -133,7 +133,7 @@ def _open(key: bytes, data: bytes, bound: bytes) -> bytes | None:
 
     try:
         return bytes(_aes(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], bound))
-    except (InvalidTag, ValueError):  # a nonce cut short is a value that cannot be
+    except (InvalidTag, ValueError):  # ValueError: a truncated nonce
         return None
 
 
@@ -142,7 +142,7 @@ def _aes(key: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ModuleNotFoundError:
         raise BadInput(
-            "an encrypted backup needs cryptography, which is not here",
+            "an encrypted backup needs the package cryptography, which is not installed",
             hint="pip install 'windlass[backup]'",
         ) from None
     return AESGCM(key)

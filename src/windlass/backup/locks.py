@@ -1,11 +1,11 @@
-"""Who is at work on a backup, so that nothing goes away under anybody.
+"""Locks in the store: keep chunks from being pruned while a backup or a restore uses them.
 
     claims/make-HOST-PID-....json   {"until_s"}: renewed while its holder lives
 
-Making and restoring rely on chunks that are there; pruning takes away those that no snapshot lists. Each
-first writes its claim and then looks for the other kind, so of two that begin at once at least one sees the
-other: pruning steps back, the others wait. A claim that was not renewed for so long that no clock explains
-it is dead; one of a process of this machine that has ended is dead at once.
+Making and restoring rely on existing chunks; pruning deletes chunks that no snapshot lists. A process writes
+its own lock first and then lists the locks of the other kind, so two processes that start at the same time
+cannot both overlook a lock: pruning gives way, making and restoring wait. A lock has expired when it was not
+renewed for longer than clock skew explains; the lock of a dead process of this machine has expired at once.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Kind = Literal["make", "read", "prune", "rollout"]
 TERM_S = 600.0
 RENEW_S = 60.0
 SKEW_S = 300.0
-"""Clocks of two machines are believed to differ by less than this."""
+"""Assumed bound on the clock skew between machines."""
 LOOK_AGAIN_S = 1.0
 
 
 class BackupLock:
-    """One holder's claim; `is_good` tells whether the others must still respect it."""
+    """A lock held by this process; `is_good` says whether other processes must still respect it."""
 
     def __init__(self, place: StoreDir, kind: Kind, clock: Callable[[], float] = time.time) -> None:
         self._place, self._clock = place, clock
@@ -52,11 +52,11 @@ class BackupLock:
 
     def end(self) -> None:
         self._ended.set()
-        with suppress(StoreFailed):  # it runs out by itself
+        with suppress(StoreFailed):  # it expires by itself
             self._place.remove(self.name)
 
     def keep(self) -> None:
-        """Renew it until it ends. What fails is tried again at the next turn."""
+        """Renew the lock until it ends; a failed renewal is tried again at the next interval."""
         while not self._ended.wait(RENEW_S):
             with suppress(StoreFailed):
                 self.renew()
@@ -64,7 +64,7 @@ class BackupLock:
 
 @contextmanager
 def claimed(place: StoreDir, kind: Kind, *, patience_s: float = 60.0) -> Iterator[BackupLock]:
-    """Hold a claim to rely on chunks, once nobody prunes; raise InUse if that takes too long."""
+    """Hold a lock to use chunks, once no process prunes; raise InUse if that takes too long."""
     with _held(place, kind) as claim:
         until = time.monotonic() + patience_s
         while others(place, ("prune",)):
@@ -78,14 +78,14 @@ def claimed(place: StoreDir, kind: Kind, *, patience_s: float = 60.0) -> Iterato
 
 @contextmanager
 def pruning(place: StoreDir) -> Iterator[bool]:
-    """Hold the claim to take chunks away; say whether nobody relies on them."""
+    """Hold the lock to delete chunks; yield whether no process uses them."""
     with _held(place, "prune"):
         yield not others(place, ("make", "read"))
 
 
 @contextmanager
 def alone(place: StoreDir, kind: Kind, what: str) -> Iterator[None]:
-    """Hold a claim that only one may have; of two that try at once, one at least is refused."""
+    """Hold an exclusive lock; of two processes that try at once, at least one is refused."""
     with _held(place, kind) as claim:
         rivals = [name for name in others(place, (kind,)) if name != claim.name]
         if rivals:
@@ -95,7 +95,7 @@ def alone(place: StoreDir, kind: Kind, what: str) -> Iterator[None]:
 
 
 def others(place: StoreDir, kinds: tuple[Kind, ...], now_s: float | None = None) -> list[str]:
-    """List the live claims of some kinds."""
+    """List the unexpired locks of some kinds."""
     named = [name for name in place.names("claims") if name.rsplit("/", 1)[-1].partition("-")[0] in kinds]
     now_s = time.time() if now_s is None else now_s
     return [name for name in named if not _is_dead(place, name, now_s)]
@@ -122,11 +122,11 @@ def _is_dead(place: StoreDir, name: str, now_s: float) -> bool:
     except NotFound:
         return True
     except (ValueError, KeyError, TypeError):
-        return False  # who wrote it is unknown, and may live
+        return False  # its writer is unknown, and may be alive
 
 
 def _ended_here(name: str) -> bool:
-    """Tell whether a claim is of a process of this machine that is no more."""
+    """Whether a lock belongs to a dead process of this machine."""
     _, _, rest = name.rsplit("/", 1)[-1].partition("-")
     host, pid, *_ = [*rest.rsplit("-", 2), ""]
     return (
@@ -135,7 +135,7 @@ def _ended_here(name: str) -> bool:
 
 
 def _host() -> str:
-    """This machine as long as it is up: another boot, or another container, is another one."""
+    """Name this machine and boot: after a reboot, or in another container, the name differs."""
     name = "".join(c if c.isalnum() else "." for c in socket.gethostname())[:40] or "host"
     return f"{name}.{_boot()}"
 

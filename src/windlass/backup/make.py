@@ -1,9 +1,9 @@
-"""Makes a snapshot of a home while training and serving go on.
+"""Makes a snapshot of a home while training and serving continue.
 
-    look -> claim -> chunks of finished directories, databases, other files -> all there? -> snapshot
+    list files -> lock -> chunks of finished directories, databases, other files -> all there? -> snapshot
 
-Input: a home, and databases elsewhere if there are some. Output: a snapshot in the vault, or nothing:
-whatever was sent before a crash is found there by the next attempt, which goes on from it.
+Input: a home, and databases on servers if there are some. Output: a snapshot in the repository, or nothing:
+after a crash the next attempt finds the chunks that were sent, and sends only the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windlass.backup import databases
 from windlass.backup.contents import FOLDER, Contents, files_of, is_tokens, look, newest_write_s
 from windlass.backup.databases import DatabaseKind, check_names
 from windlass.backup.locks import BackupLock, claimed
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.snapshot import BackupSnapshot, FileEntry
 from windlass.backup.uploader import RateLimit, Sender, UploadCache, UploadedBytes
 from windlass.spec.errors import Damaged, NotFound, StoreFailed, WindlassError
@@ -34,7 +34,7 @@ from windlass.store.store_dir import StoreDir
 
 LOOKS = 3
 ROUNDS = 4
-"""Times that what went away is sent again before the store is not believed any more."""
+"""Attempts to send missing chunks before the backup fails."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class BackupOptions:
     """How a backup is made."""
 
     databases: Mapping[str, str] = field(default_factory=dict)
-    """URLs of databases that are none of the home's files, by their names (databases.py)."""
+    """URLs of databases on servers, by name (`databases`)."""
     corpora: bool = False
-    """Whether the tokens of corpora are kept, too; what describes them always is."""
+    """Whether the tokens of corpora are included; their metadata always is."""
     parallel: int = 4
     bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Made:
-    """A snapshot, and what it took."""
+    """A snapshot, and what making it cost."""
 
     snapshot: BackupSnapshot
     sent: UploadedBytes
@@ -63,7 +63,7 @@ class Made:
 
 def make(
     home: Path,
-    vault: Vault,
+    repository: BackupRepository,
     options: BackupOptions | None = None,
     report: Report = silent,
     clock: Callable[[], float] = time.time,
@@ -72,15 +72,15 @@ def make(
     options = options or BackupOptions()
     check_names(options.databases)
     newest_s = newest_write_s(home)
-    if not newest_s:  # a schedule that goes on after the home was lost must not tell of an empty one
-        raise NotFound(f"{home}: there is nothing to back up", hint="give the --home of your models and runs")
+    if not newest_s:  # a schedule must not back up an empty home after a loss
+        raise NotFound(f"{home}: nothing to back up", hint="give the --home of your models and runs")
     began, began_s = time.monotonic(), clock()
-    vault.see(newest_write_s=newest_s, at_s=began_s)
-    with claimed(vault.place, "make") as claim:
-        work = _Work(home, vault, options, report, began_s)
+    repository.see(newest_write_s=newest_s, at_s=began_s)
+    with claimed(repository.place, "make") as claim:
+        work = _Work(home, repository, options, report, began_s)
         with work:
             snapshot = work.run(claim, clock)
-    vault.see(newest_write_s=newest_write_s(home), at_s=clock())
+    repository.see(newest_write_s=newest_write_s(home), at_s=clock())
     return Made(snapshot, work.sender.sent, time.monotonic() - began)
 
 
@@ -88,14 +88,20 @@ class _Work:
     """One run through the stages."""
 
     def __init__(
-        self, home: Path, vault: Vault, options: BackupOptions, report: Report, began_s: float
+        self, home: Path, repository: BackupRepository, options: BackupOptions, report: Report, began_s: float
     ) -> None:
-        self.home, self.vault, self.options, self.report, self.began_s = home, vault, options, report, began_s
+        self.home, self.repository, self.options, self.report, self.began_s = (
+            home,
+            repository,
+            options,
+            report,
+            began_s,
+        )
         self.files: dict[str, FileEntry] = {}
         self.left_out: list[str] = []
-        self.memory = UploadCache(home / FOLDER, vault.id, now_s=began_s)
+        self.memory = UploadCache(home / FOLDER, repository.id, now_s=began_s)
         self.sender = Sender(
-            vault,
+            repository,
             self.memory,
             parallel=options.parallel,
             pace=RateLimit(options.bytes_per_s),
@@ -114,16 +120,16 @@ class _Work:
         for _ in range(ROUNDS):
             self._send_all()
             self.sender.finish()
-            if not claim.is_good:  # we slept, or the store was away: others may have swept meanwhile
+            if not claim.is_good:  # this process slept, or the store was away: chunks may have been pruned
                 claim.renew()
             snapshot = self._snapshot(made_s)
             if not self.sender.missing(snapshot.chunks) and claim.is_good:
-                written = self.vault.write(snapshot)
+                written = self.repository.write(snapshot)
                 self.memory.save()
                 return written
             self.files.clear()
             self.left_out.clear()
-        raise StoreFailed(f"{self.vault.place.url}: what is sent there does not stay")
+        raise StoreFailed(f"{self.repository.place.url}: chunks that were sent are missing")
 
     def _send_all(self) -> None:
         found = self._look()
@@ -138,7 +144,7 @@ class _Work:
             self.files[path] = self.sender.send_bytes(self._aliases(path, data), path)
 
     def _look(self) -> Contents:
-        """Look again when an alias names a version that is not there: it was registered in between."""
+        """List again if an alias names an unlisted version: it was registered in between."""
         for _ in range(LOOKS):
             found = look(self.home)
             named = {
@@ -151,7 +157,7 @@ class _Work:
         return found
 
     def _aliases(self, path: str, data: bytes) -> bytes:
-        """Keep aliases of versions that are kept: one may have been deleted meanwhile."""
+        """Keep only aliases of versions in the snapshot: one may have been deleted meanwhile."""
         folder = path.rpartition("/")[0]
         kept = {
             alias: number
@@ -161,11 +167,11 @@ class _Work:
         return json.dumps(kept).encode()
 
     def _send_whole(self, folder: str) -> None:
-        """Keep a finished directory, all of it or none of it."""
+        """Back up a finished directory, whole or not at all."""
         try:
             manifest = load_manifest(StoreDir(self.home / folder))
             if manifest is None:
-                return  # it went away
+                return  # it was deleted meanwhile
             entries = {}
             for path in files_of(self.home, folder):
                 if is_tokens(path) and not self.options.corpora:
@@ -177,7 +183,7 @@ class _Work:
                 entries[path] = entry
             absent = {f"{folder}/{name}" for name in manifest.files} - set(entries)
             if any(not is_tokens(path) for path in absent):
-                raise NotFound(f"{folder}: a part of it is missing")
+                raise NotFound(f"{folder}: some of its files are missing")
             self.files |= entries
         except NotFound as error:
             if (self.home / folder / MANIFEST).exists():
@@ -207,7 +213,7 @@ class _Work:
         try:
             self.files[path] = self.sender.send(self.home / path, path)
         except NotFound:
-            return  # it went away, as leases and requests do
+            return  # it was deleted meanwhile, as leases and requests are
         except WindlassError as error:
             self.left_out.append(error.message)
 

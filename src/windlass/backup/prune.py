@@ -1,7 +1,7 @@
-"""Forgets snapshots that need not stay, and chunks that none lists any more.
+"""Deletes snapshots by the retention policy, and chunks that no snapshot lists.
 
-Snapshots go before chunks, so none is ever without what it lists. Chunks go only while nobody makes or
-restores a snapshot (locks.py): what a backup under way relies on may be listed by nothing yet.
+Snapshots are deleted before chunks, so a snapshot never lacks a chunk. Chunks are deleted only while no
+process makes or restores a snapshot (`locks`): a backup in progress uses chunks that no snapshot lists yet.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windlass.backup.locks import pruning
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.retention import kept
 from windlass.backup.snapshot import moment
 from windlass.spec.backup import Keep
@@ -19,44 +19,46 @@ from windlass.spec.protocol.progress import Progress, Report, silent
 
 @dataclass(frozen=True)
 class Pruned:
-    """What went."""
+    """What was deleted."""
 
     forgotten: tuple[str, ...]
     kept: tuple[str, ...]
     chunks: int
     freed_bytes: int
     waits: bool
-    """Whether chunks were left for the next time, because somebody is at work."""
+    """Whether chunks were left for the next time, because a backup or a restore is in progress."""
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def prune(vault: Vault, keep: Keep, report: Report = silent, *, dry_run: bool = False) -> Pruned:
-    """Forget what need not stay. The newest snapshot always stays."""
-    ids = vault.ids()
+def prune(
+    repository: BackupRepository, keep: Keep, report: Report = silent, *, dry_run: bool = False
+) -> Pruned:
+    """Delete snapshots by the policy `keep`. The newest snapshot always stays."""
+    ids = repository.ids()
     stays = kept([moment(id_) for id_ in ids], keep)
     gone = [id_ for id_ in ids if moment(id_) not in stays]
     left = tuple(id_ for id_ in ids if id_ not in gone)
     if dry_run:
         return Pruned(tuple(gone), left, 0, 0, waits=False)
     for id_ in gone:
-        vault.forget(id_)
-    with pruning(vault.place) as is_alone:
-        chunks, freed = _sweep(vault, report) if is_alone else (0, 0)
+        repository.forget(id_)
+    with pruning(repository.place) as is_alone:
+        chunks, freed = _sweep(repository, report) if is_alone else (0, 0)
     return Pruned(tuple(gone), left, chunks, freed, waits=not is_alone)
 
 
-def _sweep(vault: Vault, report: Report) -> tuple[int, int]:
-    """Remove chunks that no snapshot lists. One that cannot be read stops it: what it lists is unknown."""
-    held = vault.chunks()
+def _sweep(repository: BackupRepository, report: Report) -> tuple[int, int]:
+    """Delete chunks that no snapshot lists. An unreadable snapshot stops it: its chunks are unknown."""
+    held = repository.chunks()
     listed: set[str] = set()
-    for id_ in vault.ids():
-        listed |= vault.read(id_).chunks
+    for id_ in repository.ids():
+        listed |= repository.read(id_).chunks
     unlisted = sorted(set(held) - listed)
     freed = 0
     for number, name in enumerate(unlisted, 1):
-        vault.drop([name])
+        repository.drop([name])
         freed += held[name]
         report(Progress("prune", number, len(unlisted), "chunks"))
     return len(unlisted), freed

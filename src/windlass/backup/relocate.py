@@ -1,8 +1,8 @@
-"""Puts a home right that comes back, perhaps in another place.
+"""Adapts a restored home to its place, which may be another one.
 
-Runs know their corpus, and corpora their cache, by absolute paths; those below the old home are changed to
-the new one. A database that was on a server is loaded into the one that is named, or becomes a file of the
-home. Each step leaves what it did before as it is, so that a restore which was cut off can be done again.
+Runs refer to their corpus, and corpora to their cache, by absolute paths; paths below the old home are
+changed to the new one. A dump is loaded into the given database, or becomes a file of the home. Each step
+can be repeated, so an interrupted restore can be run again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from windlass.store.store_dir import StoreDir
 ORIGIN = "origin.json"
 
 
-def settle(
+def relocate(
     staging: Path, snapshot: BackupSnapshot, home: Path, databases: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Make a home of what was fetched; return what is left to be done by hand."""
+    """Turn the fetched files into a home; return what is left to do by hand."""
     for entry in snapshot.files:
         if entry.role == "sqlite":
             check_sqlite(staging / entry.path)
@@ -38,7 +38,7 @@ def settle(
 
 
 def _load(staging: Path, entry: FileEntry, databases: Mapping[str, str]) -> None:
-    """Load a dump. It stays under another name until all is done, and goes away with success."""
+    """Load a dump. It is kept under another name until it is loaded, then deleted."""
     kind = kind_of(entry.path)
     if kind is None:
         raise Damaged(f"{entry.path}: a dump of a database that this windlass does not know")
@@ -46,7 +46,7 @@ def _load(staging: Path, entry: FileEntry, databases: Mapping[str, str]) -> None
     aside = source.with_name(f"{source.name}.dump")
     if source.exists() and not aside.exists():
         source.rename(aside)
-    for ending in ("", "-wal", "-shm"):  # of an attempt that was cut off
+    for ending in ("", "-wal", "-shm"):  # left by an interrupted attempt
         source.with_name(source.name + ending).unlink(missing_ok=True)
     database = open_for(databases.get(kind.name) or sqlite_url(source), tables_in(aside))
     try:
@@ -68,12 +68,12 @@ def _move_paths(staging: Path, path: str, old: str, new: str) -> None:
             return new + value[len(old) :]
         return value
 
-    told = json.loads((staging / path).read_bytes())
-    StoreDir(staging).write(path, json.dumps(moved(told), indent=1, ensure_ascii=False).encode())
+    content = json.loads((staging / path).read_bytes())
+    StoreDir(staging).write(path, json.dumps(moved(content), indent=1, ensure_ascii=False).encode())
 
 
 def _corpora_to_build(staging: Path) -> list[str]:
-    """Name corpora whose tokens are neither here nor on a store of their own."""
+    """List the corpora whose tokens are neither in the backup nor in a store of their own."""
     needs = []
     for folder in sorted((staging / "corpora").glob("*")):
         manifest = load_manifest(StoreDir(folder))

@@ -1,12 +1,12 @@
 """A backup in its store.
 
-    backup.json         {"format", "id", "lock"}: created once; how to open it, if it is sealed
-    chunks/ab/abcd...   pieces of files, named by their content
-    snapshots/ID        what one backup holds; written last, so a backup that was cut off is nothing
-    claims/...          who is at work (locks.py)
-    seen.json           what is known of the home between two snapshots (schedule.py)
+    backup.json         {"format", "id", "lock"}: created once; the encrypted key, if there is one
+    chunks/ab/abcd...   chunks of files, named by their content
+    snapshots/ID        the list of files of one backup; written last, so an interrupted backup leaves none
+    claims/...          locks (`locks`)
+    seen.json           facts about the home between two snapshots (`schedule`)
 
-Whatever the store does to bytes is noticed: a chunk is what its name says, and so is a snapshot.
+Changed bytes are detected: the name of a chunk or a snapshot contains the digest of its content.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ID = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{16}")
 T = TypeVar("T")
 
 
-class Vault:
-    """One backup. Methods may be called by several threads."""
+class BackupRepository:
+    """A backup in its store. Methods may be called by several threads."""
 
     def __init__(self, place: StoreDir, id_: str, keys: BackupKeys | None) -> None:
         self.place, self.id = place, id_
@@ -48,22 +48,22 @@ class Vault:
         return self._codec.digest(b"") != Codec().digest(b"")
 
     def chunks(self) -> dict[str, int]:
-        """Return the chunks that are here, with the bytes that each takes."""
+        """Return the stored chunks with their sizes in bytes."""
         found = tried(lambda: self.place.sizes("chunks"))
         return {name.rsplit("/", 1)[-1]: size for name, size in found.items() if size}
 
     def name(self, data: bytes) -> str:
-        """Return the name that a chunk with this content has."""
+        """Return the name of a chunk with this content."""
         return self._codec.digest(data)
 
     def put(self, name: str, data: bytes) -> int:
-        """Store a chunk; return how many bytes it took."""
+        """Store a chunk; return its stored size."""
         packed = self._codec.pack(data, name)
         tried(lambda: self.place.write(_chunk(name), packed))
         return len(packed)
 
     def get(self, name: str) -> bytes:
-        """Return a chunk; raise Damaged if it is missing or not what its name says."""
+        """Return a chunk; raise Damaged if it is missing or does not match its name."""
         where = f"{self.place.url}/{_chunk(name)}"
         try:
             stored = tried(lambda: self.place.read(_chunk(name)))
@@ -84,7 +84,7 @@ class Vault:
         return sorted(id_ for name in found if _ID.fullmatch(id_ := name.rsplit("/", 1)[-1]))
 
     def write(self, snapshot: BackupSnapshot) -> BackupSnapshot:
-        """Make a snapshot exist; everything that it lists must be here already."""
+        """Store a snapshot; all chunks that it lists must be stored already."""
         data = encode(snapshot)
         id_ = f"{stamp(snapshot.made_s)}-{self._codec.digest(data)[:16]}"
         packed = self._codec.pack(data, id_)
@@ -100,7 +100,7 @@ class Vault:
         return decode(data, id_, where)
 
     def find(self, wanted: str | None = None) -> BackupSnapshot:
-        """Return the newest snapshot, or the one whose name begins so."""
+        """Return the newest snapshot, or the one whose id starts with `wanted`."""
         ids = self.ids()
         if not ids:
             raise NotFound(
@@ -118,7 +118,7 @@ class Vault:
         tried(lambda: self.place.remove(f"snapshots/{id_}"))
 
     def see(self, **facts: Any) -> None:
-        """Write down what is known of the home between snapshots."""
+        """Record facts about the home between snapshots."""
         known = self.seen()
         tried(lambda: self.place.write(SEEN, json.dumps({**known, **facts}).encode()))
 
@@ -130,7 +130,7 @@ class Vault:
 
 
 def tried(work: Callable[[], T]) -> T:
-    """Do `work`, again after a while if the store fails: a backup of hours must outlive a bad minute."""
+    """Call `work`, with retries if the store fails: a long backup must survive a short outage."""
     for attempt in range(1, ATTEMPTS):
         try:
             return work()
@@ -141,25 +141,25 @@ def tried(work: Callable[[], T]) -> T:
     return work()
 
 
-def open_vault(url: str, secret: bytes | None = None, *, create: bool = False) -> Vault:
-    """Open a backup; with `create`, begin one where there is none."""
+def open_repository(url: str, secret: bytes | None = None, *, create: bool = False) -> BackupRepository:
+    """Open a backup; with `create`, create it if there is none."""
     place = StoreDir(url)
     header = read_header(place, HEADER, FORMAT)
     if header is None and not create:
-        raise NotFound(f"{url}: there is no backup", hint="`windlass backup make URL` begins one")
+        raise NotFound(f"{url}: there is no backup", hint="`windlass backup make URL` creates one")
     if header is None:
         lock = new_lock(secret)[0] if secret is not None else None
         header = begin(place, HEADER, FORMAT, lock)
-    return Vault(place, header["id"], _opened(header["lock"], secret, url))
+    return BackupRepository(place, header["id"], _opened(header["lock"], secret, url))
 
 
 def begin(place: StoreDir, name: str, form: str, lock: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Write the header of what is kept in chunks; return what is there, which another may have made."""
+    """Create the header of a chunk store; return the stored one, which another process may have created."""
     made = {"format": form, "id": secrets.token_hex(8), "lock": lock}
     tried(lambda: place.create(name, (json.dumps(made, indent=1) + "\n").encode()))
     header = read_header(place, name, form)
     if header is None:
-        raise StoreFailed(f"{place.url}: what is written there does not stay")
+        raise StoreFailed(f"{place.url}: the header that was written is missing")
     return header
 
 
@@ -177,7 +177,9 @@ def read_header(place: StoreDir, name: str, form: str) -> dict[str, Any] | None:
 
 def _opened(lock: dict[str, Any] | None, secret: bytes | None, url: str) -> BackupKeys | None:
     if lock is None and secret is not None:
-        raise BadInput(f"{url}: this backup is not encrypted", hint="give no key, or begin another elsewhere")
+        raise BadInput(
+            f"{url}: this backup is not encrypted", hint="give no key, or create another backup elsewhere"
+        )
     if lock is not None and secret is None:
         raise BadInput(f"{url}: this backup is encrypted", hint="--key-file FILE, or $WINDLASS_BACKUP_KEY")
     return unlock(lock, secret, url) if lock is not None and secret is not None else None

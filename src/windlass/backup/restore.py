@@ -1,9 +1,9 @@
-"""Brings a home back from a snapshot.
+"""Restores a home from a snapshot.
 
-    snapshot -> HOME.restoring, file by file, each checked -> settled for its new place -> renamed to HOME
+    snapshot -> HOME.restoring, file by file, each checked -> relocated -> renamed to HOME
 
-The home appears all at once. A restore that was cut off goes on with the files that are missing; until the
-rename there is nothing that could be taken for a home.
+The home appears at once, by the rename. An interrupted restore is resumed with the missing files; until the
+rename nothing could be mistaken for a home.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 from windlass.backup.databases import check_names
 from windlass.backup.locks import claimed
-from windlass.backup.relocate import settle
-from windlass.backup.repository import Vault
+from windlass.backup.relocate import relocate
+from windlass.backup.repository import BackupRepository
 from windlass.backup.snapshot import BackupSnapshot, FileEntry
 from windlass.spec.errors import Damaged, InUse, StoreFailed
 from windlass.spec.protocol.progress import Progress, Report, silent
@@ -31,24 +31,24 @@ from windlass.store.lock import locked
 from windlass.store.store_dir import StoreDir, sync_folder, translate_os_errors
 
 MARK = ".snapshot"
-"""In a home that is coming back: which snapshot it comes from."""
+"""File in the staging directory: the id of the snapshot that is being restored."""
 
 
 @dataclass(frozen=True)
 class MissingData:
-    """What is not in the snapshot, as far as the store can tell."""
+    """How much was written after the snapshot, as far as the store knows."""
 
     age_s: float
-    """Since the snapshot: nothing that was written earlier is lost."""
+    """Age of the snapshot: nothing that was written earlier is lost."""
     known_s: float
-    """Between the snapshot and the newest write that was seen after it."""
+    """Time between the snapshot and the newest write seen after it."""
     bound_s: float | None
-    """What the schedule allows; None where none was kept."""
+    """The interval of the schedule; None without a schedule."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A home that is back."""
+    """A restored home."""
 
     snapshot: BackupSnapshot
     home: Path
@@ -56,7 +56,7 @@ class Restored:
     fetched_bytes: int
     lost: MissingData
     needs: tuple[str, ...]
-    """What is to be done by hand before everything works."""
+    """What is left to do by hand."""
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -70,7 +70,7 @@ class Restored:
 
 
 def restore(
-    vault: Vault,
+    repository: BackupRepository,
     home: Path,
     wanted: str | None = None,
     *,
@@ -78,35 +78,39 @@ def restore(
     parallel: int = 4,
     report: Report = silent,
 ) -> Restored:
-    """Restore the newest snapshot, or the one that is named, to a home that is empty or not there."""
+    """Restore the newest snapshot, or `wanted`, to a home that is empty or does not exist."""
     began = time.monotonic()
     check_names(databases or {})
     home = home.absolute()
-    with _coming_back(home) as staging, _reading(vault):
-        snapshot = vault.find(wanted)
+    with _staging(home) as staging, _reading(repository):
+        snapshot = repository.find(wanted)
         if _is_occupied(home):
             raise InUse(f"{home}: is not empty", hint="give another --to, or move it away first")
         _begin(staging, snapshot)
-        fetched = fetch(vault, snapshot, staging, parallel=parallel, report=report)
-        needs = settle(staging, snapshot, home, databases)
+        fetched = fetch(repository, snapshot, staging, parallel=parallel, report=report)
+        needs = relocate(staging, snapshot, home, databases)
         _appear(staging, home)
-    return Restored(snapshot, home, time.monotonic() - began, fetched, loss(vault, snapshot), tuple(needs))
+    return Restored(
+        snapshot, home, time.monotonic() - began, fetched, loss(repository, snapshot), tuple(needs)
+    )
 
 
-def fetch(vault: Vault, snapshot: BackupSnapshot, folder: Path, *, parallel: int, report: Report) -> int:
-    """Bring every file of a snapshot to a folder, each checked; return the bytes that had to move."""
+def fetch(
+    repository: BackupRepository, snapshot: BackupSnapshot, folder: Path, *, parallel: int, report: Report
+) -> int:
+    """Fetch every file of a snapshot to a folder, each checked; return the bytes fetched."""
     tally, turn = {"done": 0, "moved": 0}, threading.Lock()
 
-    def bring(entry: FileEntry) -> None:
+    def fetch_entry(entry: FileEntry) -> None:
         path = folder / _safe(entry)
-        moved = 0 if _is_there(path, entry) else _bring(vault, entry, path)
+        moved = 0 if _is_there(path, entry) else _fetch_file(repository, entry, path)
         with turn:
             tally["done"] += entry.bytes
             tally["moved"] += moved
             report(Progress("restore", tally["done"], snapshot.bytes, "B"))
 
     with ThreadPoolExecutor(parallel, "restore") as pool:
-        work = [pool.submit(bring, entry) for entry in snapshot.files]
+        work = [pool.submit(fetch_entry, entry) for entry in snapshot.files]
         try:
             for future in work:
                 future.result()
@@ -116,9 +120,9 @@ def fetch(vault: Vault, snapshot: BackupSnapshot, folder: Path, *, parallel: int
     return tally["moved"]
 
 
-def loss(vault: Vault, snapshot: BackupSnapshot, now_s: float | None = None) -> MissingData:
-    """Say how much younger than the snapshot the lost home was."""
-    seen = vault.seen()
+def loss(repository: BackupRepository, snapshot: BackupSnapshot, now_s: float | None = None) -> MissingData:
+    """Return how much newer than the snapshot the lost home was."""
+    seen = repository.seen()
     now_s = time.time() if now_s is None else now_s
     newest = float(seen.get("newest_write_s") or 0.0)
     every = seen.get("every_s")
@@ -134,8 +138,8 @@ def staging_of(home: Path) -> Path:
 
 
 @contextmanager
-def _coming_back(home: Path) -> Iterator[Path]:
-    """One restore at a time to one home."""
+def _staging(home: Path) -> Iterator[Path]:
+    """Allow one restore at a time per home; yield the staging directory."""
     with translate_os_errors(str(home)):
         home.parent.mkdir(parents=True, exist_ok=True)
     lock = home.with_name(f".{home.name}.restoring.lock")
@@ -145,10 +149,10 @@ def _coming_back(home: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _reading(vault: Vault) -> Iterator[None]:
-    """Keep others from pruning meanwhile; with credentials that may only read, that cannot be said."""
+def _reading(repository: BackupRepository) -> Iterator[None]:
+    """Lock against pruning, if the credentials allow writing a lock."""
     try:
-        claim = claimed(vault.place, "read")
+        claim = claimed(repository.place, "read")
         claim.__enter__()
     except StoreFailed:
         claim = nullcontext()  # type: ignore[assignment]
@@ -160,9 +164,9 @@ def _reading(vault: Vault) -> Iterator[None]:
 
 
 def _begin(staging: Path, snapshot: BackupSnapshot) -> None:
-    """Go on with what is there if it is of the same snapshot, else start over.
+    """Keep the staging directory if it is of the same snapshot, else start over.
 
-    Of an attempt that was killed, files that it was in the midst of writing are left, under names of no file.
+    Partial files that a killed attempt left are removed.
     """
     mark = staging / MARK
     if not mark.exists() or mark.read_text() != snapshot.id:
@@ -179,7 +183,7 @@ def _appear(staging: Path, home: Path) -> None:
     with translate_os_errors(str(home)):
         (staging / MARK).unlink(missing_ok=True)
         if home.exists():
-            home.rmdir()  # it is empty, or this fails
+            home.rmdir()  # fails unless it is empty
         staging.rename(home)
         sync_folder(home.parent)
 
@@ -188,39 +192,39 @@ def _is_occupied(home: Path) -> bool:
     return home.exists() and (not home.is_dir() or any(home.iterdir()))
 
 
-def _bring(vault: Vault, entry: FileEntry, path: Path) -> int:
+def _fetch_file(repository: BackupRepository, entry: FileEntry, path: Path) -> int:
     digest, length = hashlib.sha256(), 0
     with StoreDir(path.parent).writing(path.name) as target:
         for chunk in entry.chunks:
-            data = vault.get(chunk)
+            data = repository.get(chunk)
             digest.update(data)
             length += len(data)
             target.write(data)
         if (length, digest.hexdigest()) != (entry.bytes, entry.sha256):
             raise Damaged(f"{entry.path}: what its chunks hold is not what was backed up")
-    _dress(path, entry)
+    _set_attributes(path, entry)
     return length
 
 
 def _is_there(path: Path, entry: FileEntry) -> bool:
-    """Tell whether an earlier attempt brought this file."""
+    """Whether an earlier attempt fetched this file."""
     if not path.is_file() or path.stat().st_size != entry.bytes:
         return False
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
             return False
-    _dress(path, entry)
+    _set_attributes(path, entry)
     return True
 
 
-def _dress(path: Path, entry: FileEntry) -> None:
+def _set_attributes(path: Path, entry: FileEntry) -> None:
     path.chmod(entry.mode)
     os.utime(path, (entry.modified_s, entry.modified_s))
 
 
 def _safe(entry: FileEntry) -> PurePosixPath:
-    """Refuse a path that leads out of the home: a backup is data, whoever wrote it."""
+    """Reject a path that leads out of the home: a backup is untrusted input."""
     path = PurePosixPath(entry.path)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\x00" in entry.path:
-        raise Damaged(f"{entry.path!r}: no path below a home")
+        raise Damaged(f"{entry.path!r}: not a path below a home")
     return path

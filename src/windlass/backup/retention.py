@@ -1,4 +1,4 @@
-"""Which snapshots stay: a pure decision."""
+"""Decides which snapshots are kept. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from windlass.spec.backup import Keep
 
 
 def kept(moments: Iterable[float], keep: Keep) -> set[float]:
-    """Return the moments of the snapshots that stay.
+    """Return the times of the snapshots to keep.
 
-    Days, weeks (from Monday) and months are those of UTC in which there are snapshots, the newest first: a
-    machine that was off for a month forgets nothing by it.
+    Days, weeks (from Monday) and months are in UTC, and only those with snapshots count, newest first: a
+    machine that was off for a month loses no snapshot by it.
     """
     newest_first = sorted(set(moments), reverse=True)
     stays = set(newest_first[: keep.last])

@@ -1,13 +1,13 @@
-"""Makes and prunes, again and again, and outlives what goes wrong.
+"""Makes and prunes snapshots at intervals, and survives failures.
 
-    wait until due -> make -> prune -> tell -> ...
+    wait until due -> make -> prune -> journal -> ...
 
-When the next snapshot is due goes by the newest one in the store, so a schedule that was started again
-neither hurries nor skips. Between snapshots it writes down there when the home last changed: after a total
-loss, that says what is missing. A failure is told, and tried again after waits that double.
+The next snapshot is due one interval after the newest one in the store, so a restarted schedule neither
+hurries nor skips. Between snapshots it records in the store when the home last changed: after a total loss,
+this shows how much is missing. A failure is journalled, and retried with exponential back-off.
 
-    HOME/backup/journal.jsonl   what happened
-    HOME/backup/metrics.prom    the figures, for Prometheus' text file collector
+    HOME/backup/journal.jsonl   events
+    HOME/backup/metrics.prom    metrics, for Prometheus' text file collector
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from windlass.backup.contents import FOLDER, newest_write_s
 from windlass.backup.make import BackupOptions, make
 from windlass.backup.prune import prune
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.snapshot import moment
 from windlass.spec.backup import Keep
 from windlass.spec.errors import WindlassError
@@ -47,10 +47,10 @@ HELP = {
 
 @dataclass
 class BackupSchedule:
-    """A home that is backed up every so often. `step` never raises for what the store or the disk does."""
+    """Backs up a home every `every_s` seconds. `step` does not raise if the store or the disk fails."""
 
     home: Path
-    open_vault: Callable[[], Vault]
+    open_repository: Callable[[], BackupRepository]
     every_s: float
     keep: Keep
     options: BackupOptions
@@ -60,28 +60,28 @@ class BackupSchedule:
     _again_at_s: float = 0.0
 
     def step(self, now_s: float) -> float:
-        """Do what is due; return how many seconds may pass before the next step."""
+        """Make a snapshot if one is due; return the seconds until the next step."""
         try:
-            vault = self.open_vault()
-            due_s = self._due_s(vault)
+            repository = self.open_repository()
+            due_s = self._due_s(repository)
             if now_s < max(due_s, self._again_at_s):
-                vault.see(newest_write_s=newest_write_s(self.home), at_s=now_s, every_s=self.every_s)
+                repository.see(newest_write_s=newest_write_s(self.home), at_s=now_s, every_s=self.every_s)
             else:
-                self._make(vault)
-                due_s = self._due_s(vault)
+                self._make(repository)
+                due_s = self._due_s(repository)
             return max(0.0, min(LOOK_EVERY_S, due_s - now_s))
         except (WindlassError, OSError) as error:
             return self._failed(error, now_s)
 
-    def _due_s(self, vault: Vault) -> float:
-        ids = vault.ids()
+    def _due_s(self, repository: BackupRepository) -> float:
+        ids = repository.ids()
         self.figures["snapshots"] = len(ids)
         return moment(ids[-1]) + self.every_s if ids else 0.0
 
-    def _make(self, vault: Vault) -> None:
-        vault.see(every_s=self.every_s)
-        made = make(self.home, vault, self.options, self.report)
-        pruned = prune(vault, self.keep)
+    def _make(self, repository: BackupRepository) -> None:
+        repository.see(every_s=self.every_s)
+        made = make(self.home, repository, self.options, self.report)
+        pruned = prune(repository, self.keep)
         self.figures |= {
             "last_success_timestamp_seconds": made.snapshot.made_s,
             "last_duration_seconds": made.seconds,
@@ -90,7 +90,7 @@ class BackupSchedule:
         }
         self.figures["made_total"] += 1
         facts = made.facts()
-        self._tell({"event": "made", **facts, "forgotten": list(pruned.forgotten)})
+        self._journal({"event": "made", **facts, "forgotten": list(pruned.forgotten)})
         self.say(f"snapshot {made.snapshot.id}: {facts['files']} files, {facts['sent_bytes']} bytes sent")
 
     def _failed(self, error: Exception, now_s: float) -> float:
@@ -99,12 +99,12 @@ class BackupSchedule:
         wait_s = PATIENCE.wait_s(int(self.figures["failing"]), random.random())
         self._again_at_s = now_s + wait_s
         message = error.message if isinstance(error, WindlassError) else str(error)
-        self._tell({"event": "failed", "message": message, "again_in_s": round(wait_s, 1)})
-        self.say(f"failed: {message}; again in {wait_s:.0f} s")
+        self._journal({"event": "failed", "message": message, "again_in_s": round(wait_s, 1)})
+        self.say(f"failed: {message}; next attempt in {wait_s:.0f} s")
         return wait_s
 
-    def _tell(self, record: dict[str, Any]) -> None:
-        """Write the journal and the figures; a disk that is full must not end the schedule."""
+    def _journal(self, record: dict[str, Any]) -> None:
+        """Write the journal and the metrics; a full disk must not end the schedule."""
         place = StoreDir(self.home / FOLDER)
         try:
             Journal(place).append({"time": round(time.time(), 3), **record})
@@ -114,7 +114,7 @@ class BackupSchedule:
 
 
 def exposition(figures: dict[str, float]) -> str:
-    """Write the figures as Prometheus reads them."""
+    """Return the metrics in Prometheus' text format."""
     lines = []
     for name, about in HELP.items():
         kind = "counter" if name.endswith("_total") else "gauge"

@@ -1,4 +1,4 @@
-"""What one backup holds, as data: every file with its digest and the chunks that it is made of."""
+"""A snapshot as data: every file with its digest and its chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Role = Literal["file", "sqlite", "dump"]
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of the home. A `dump` is a database that was no file; it becomes one when it comes back."""
+    """A file of the home. A `dump` is a database on a server; a restore loads it or makes it a file."""
 
     path: str
     bytes: int
@@ -28,7 +28,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class BackupSnapshot:
-    """A home as it was between two moments."""
+    """A home as it was between `began_s` and `made_s`."""
 
     home: str
     host: str
@@ -39,7 +39,7 @@ class BackupSnapshot:
     """When the newest of these files was written."""
     files: tuple[FileEntry, ...]
     left_out: tuple[str, ...] = ()
-    """What could not be kept, and why."""
+    """What could not be backed up, and why."""
     id: str = field(default="", compare=False)
 
     @property
@@ -51,7 +51,7 @@ class BackupSnapshot:
         return {chunk for file in self.files for chunk in file.chunks}
 
     def facts(self) -> dict[str, Any]:
-        """What a script wants to know."""
+        """Return the snapshot's properties as JSON values."""
         return {
             "snapshot": self.id,
             "made_s": self.made_s,
@@ -65,27 +65,27 @@ class BackupSnapshot:
 
 
 def encode(snapshot: BackupSnapshot) -> bytes:
-    told = asdict(snapshot)
-    del told["id"]
-    return json.dumps({"format": FORMAT, **told}, ensure_ascii=False, separators=(",", ":")).encode()
+    fields = asdict(snapshot)
+    del fields["id"]
+    return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(data: bytes, id_: str, where: str) -> BackupSnapshot:
     try:
-        told = json.loads(data)
-        if told.pop("format") != FORMAT:
+        fields = json.loads(data)
+        if fields.pop("format") != FORMAT:
             raise ValueError("another format")
-        files = tuple(FileEntry(**{**file, "chunks": tuple(file["chunks"])}) for file in told.pop("files"))
-        return replace(BackupSnapshot(**told, files=files), left_out=tuple(told["left_out"]), id=id_)
+        files = tuple(FileEntry(**{**file, "chunks": tuple(file["chunks"])}) for file in fields.pop("files"))
+        return replace(BackupSnapshot(**fields, files=files), left_out=tuple(fields["left_out"]), id=id_)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{where}: not readable as a snapshot: {error}") from None
 
 
 def stamp(seconds: float) -> str:
-    """Return a moment as the beginning of a snapshot's name: names in order are snapshots in order."""
+    """Return the prefix of a snapshot's id for a time; ids sort by time."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def moment(id_: str) -> float:
-    """Return the moment that a snapshot's name tells."""
+    """Return the time in a snapshot's id."""
     return datetime.strptime(id_.partition("-")[0] + "+0000", "%Y%m%dT%H%M%S.%fZ%z").timestamp()

@@ -1,7 +1,7 @@
-"""The way from a file to chunks in the store: what is there already is not sent, the rest by several threads.
+"""Uploads files as chunks: chunks that are stored already are not sent, the others by several threads.
 
-Pieces are cut at fixed places, so a file that only grows changes in its last piece alone. What this machine
-remembers of files (size, time, number on the disk) spares reading them again while these stay the same.
+Chunks have a fixed size, so a file that only grows changes in its last chunk alone. A cache of each file's
+size, modification time and inode avoids reading files that did not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.snapshot import FileEntry, Role
 from windlass.spec.errors import NotFound
 from windlass.store.store_dir import StoreDir, translate_os_errors
@@ -26,11 +26,11 @@ from windlass.store.thread_priority import lower_priority
 
 CHUNK_BYTES = 8 << 20
 SETTLED_S = 2.0
-"""A file that was written so shortly ago may change again without its time changing."""
+"""A file written more recently may change again without a new modification time."""
 
 
 class RateLimit:
-    """Lets so many bytes pass in a second, for all threads together."""
+    """Limits the bytes per second of all threads together."""
 
     def __init__(self, bytes_per_s: float | None) -> None:
         self._rate, self._turn, self._free_at = bytes_per_s, threading.Lock(), 0.0
@@ -47,14 +47,14 @@ class RateLimit:
 
 @dataclass
 class UploadedBytes:
-    """What went where."""
+    """Counts of a backup's uploads."""
 
     read_bytes: int = 0
     new_chunks: int = 0
     sent_bytes: int = 0
-    """As they were packed."""
+    """After compression."""
     kept_bytes: int = 0
-    """Of files, that were there already."""
+    """Bytes of files whose chunks were stored already."""
     known_files: int = 0
     turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -63,19 +63,19 @@ class UploadedBytes:
 
 
 class Sender:
-    """Sends files to one vault. Use it as a context: its end waits for what is under way."""
+    """Sends files to a repository. A context manager: its exit waits for uploads in progress."""
 
     def __init__(
         self,
-        vault: Vault,
+        repository: BackupRepository,
         memory: UploadCache,
         *,
         parallel: int,
         pace: RateLimit,
         passed: Callable[[int], None],
     ) -> None:
-        self._vault, self._memory, self._pace, self._passed = vault, memory, pace, passed
-        self._known = set(vault.chunks())
+        self._repository, self._memory, self._pace, self._passed = repository, memory, pace, passed
+        self._known = set(repository.chunks())
         self._pool = ThreadPoolExecutor(parallel, "backup", initializer=lower_priority)
         self._room = threading.BoundedSemaphore(2 * parallel)
         self._under_way: deque[Future[None]] = deque()
@@ -88,17 +88,17 @@ class Sender:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def finish(self) -> None:
-        """Wait until everything is in the store; raise what went wrong."""
+        """Wait until all chunks are stored; raise the first error."""
         while self._under_way:
             self._under_way.popleft().result()
 
     def missing(self, names: set[str]) -> set[str]:
-        """Return those that the store does not have, by asking it again."""
-        self._known = set(self._vault.chunks())
+        """Return the chunks that the store does not have; lists the store again."""
+        self._known = set(self._repository.chunks())
         return names - self._known
 
     def send(self, file: Path, path: str, *, role: Role = "file") -> FileEntry:
-        """Send what a file holds at this moment."""
+        """Send the current content of a file."""
         with translate_os_errors(str(file)), file.open("rb") as source:
             facts = os.fstat(source.fileno())
             remembered = self._memory.recall(path, facts) if role == "file" else None
@@ -113,36 +113,36 @@ class Sender:
         return FileEntry(path, size, sha256, facts.st_mode & 0o777, facts.st_mtime, chunks, role)
 
     def send_bytes(self, data: bytes, path: str) -> FileEntry:
-        chunks = (self._offer(data),) if data else ()
+        chunks = (self._submit(data),) if data else ()
         return FileEntry(path, len(data), hashlib.sha256(data).hexdigest(), 0o644, time.time(), chunks)
 
     def _read(self, source: IO[bytes], size: int) -> tuple[str, tuple[str, ...], int]:
-        """Read no further than the file reached when it was opened: it may be growing."""
+        """Read up to the size that the file had when it was opened: it may be growing."""
         digest, chunks, left = hashlib.sha256(), [], size
         while left and (data := source.read(min(CHUNK_BYTES, left))):
             digest.update(data)
-            chunks.append(self._offer(data))
+            chunks.append(self._submit(data))
             left -= len(data)
             self._passed(len(data))
         self.sent.read_bytes += size - left
         return digest.hexdigest(), tuple(chunks), size - left
 
-    def _offer(self, data: bytes) -> str:
-        """Have a chunk sent unless it is there, or on its way."""
-        name = self._vault.name(data)
+    def _submit(self, data: bytes) -> str:
+        """Send a chunk unless it is stored or being sent; return its name."""
+        name = self._repository.name(data)
         if name in self._known:
             self.sent.kept_bytes += len(data)
             return name
         self._known.add(name)
         while self._under_way and self._under_way[0].done():
-            self._under_way.popleft().result()  # what went wrong is told before more is read
+            self._under_way.popleft().result()  # raises an earlier failure before more is read
         self._room.acquire()
         self._under_way.append(self._pool.submit(self._put, name, data))
         return name
 
     def _put(self, name: str, data: bytes) -> None:
         try:
-            size = self._vault.put(name, data)
+            size = self._repository.put(name, data)
             self._pace.pay(size)
             with self.sent.turn:
                 self.sent.new_chunks += 1
@@ -152,10 +152,10 @@ class Sender:
 
 
 class UploadCache:
-    """What this machine knows of files that it sent before. Nothing is lost with it but time."""
+    """Cache of the files that this machine sent before. Losing it costs only time."""
 
-    def __init__(self, folder: Path, vault_id: str, *, now_s: float) -> None:
-        self._place, self._name, self._now_s = StoreDir(folder), f"known-{vault_id}.json", now_s
+    def __init__(self, folder: Path, repository_id: str, *, now_s: float) -> None:
+        self._place, self._name, self._now_s = StoreDir(folder), f"known-{repository_id}.json", now_s
         self._before = self._load()
         self._after: dict[str, list[object]] = {}
 

@@ -1,8 +1,8 @@
-"""Restores a snapshot into a scratch place, compares every digest, and asks its newest model something.
+"""Restores a snapshot to a scratch directory, compares every digest, and queries its newest model.
 
-A backup that was never restored is a hope. Here every byte comes from the store; finished directories are
-checked against their own manifests as well, databases are read, the audit log is followed from end to end,
-and an engine answers from the weights that came back.
+Every byte is read from the store. Finished directories are also checked against their own manifests, the
+databases are opened, the audit log is verified from end to end, and an engine completes a prompt with the
+restored weights.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.backup.repository import Vault
+from windlass.backup.repository import BackupRepository
 from windlass.backup.restore import restore
 from windlass.backup.smoke_test import answer_of
 from windlass.registry.versions import Registry, Version
@@ -30,7 +30,7 @@ from windlass.store.store_dir import StoreDir
 
 @dataclass(frozen=True)
 class RestoreCheck:
-    """What was found in a restored snapshot, all of it whole."""
+    """The contents of a snapshot that was restored and found intact."""
 
     snapshot: str
     files: int
@@ -39,7 +39,7 @@ class RestoreCheck:
     runs: int
     keys: int
     model: str | None
-    """That answered; None where the snapshot has none, or none was to be asked."""
+    """The model that was queried; None if the snapshot has none, or `ask` was off."""
     answer: str | None
     restore_s: float
     seconds: float
@@ -49,7 +49,7 @@ class RestoreCheck:
 
 
 def verify(
-    vault: Vault,
+    repository: BackupRepository,
     scratch: Path,
     wanted: str | None = None,
     *,
@@ -57,12 +57,12 @@ def verify(
     parallel: int = 4,
     report: Report = silent,
 ) -> RestoreCheck:
-    """Prove a snapshot; raise Damaged where it is not what was backed up."""
+    """Verify a snapshot; raise Damaged if it differs from what was backed up."""
     began = time.monotonic()
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="verify-", dir=scratch) as folder:
         home = Path(folder) / "home"
-        back = restore(vault, home, wanted, parallel=parallel, report=report)
+        back = restore(repository, home, wanted, parallel=parallel, report=report)
         keys = _check_state(home)
         _check_directories(home)
         newest = newest_model(home)
@@ -100,7 +100,7 @@ def _check_directories(home: Path) -> None:
 
 
 def _check_state(home: Path) -> int:
-    """Read the service's database; return how many keys it has."""
+    """Verify the service's database; return its number of API keys."""
     if not (home / FILE).exists():
         return 0
     database = open_state(sqlite_url(home / FILE))

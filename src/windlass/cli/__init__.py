@@ -1,11 +1,11 @@
-"""From a terminal: one module a verb, none of which loads torch.
+"""The command line: one module per verb. No verb loads torch.
 
-    main.py      names the verbs, finds the one asked for, turns errors into sentences and exit codes
-    terminal.py  progress lines, tables, JSON
-    home.py      where this user's corpora, runs and models are
-    cli/complete/verbs.py     what the verbs take, as data; verb_cache.py remembers it for cli/complete/shells.py, which completes commands
+`main` lists the verbs, imports the module of the requested one and turns errors into sentences and exit
+codes. `training`, `planning`, `serving`, `operations`, `lab` and `complete` have the verbs. `home` and
+`job_argument` are arguments that many verbs share, `terminal` prints tables and JSON, `verb_cache` caches the
+description of the verbs for shell completion.
 
 Each verb module has `configure(parser)`, which declares its arguments and sets `run`.
 
-Start at main.py.
+Start at `main`.
 """

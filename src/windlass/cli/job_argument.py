@@ -1,4 +1,4 @@
-"""What verbs that take a job file have in common: reading it, changing it, planning it."""
+"""The arguments of verbs that take a job file: JOB.toml and --set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windlass.spec.read import read_job
 
 
 def add_job(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
-    """Ask for a job file; `default` says what happens without one, where it may be left out."""
+    """Add the job file argument; with `default` it is optional, and `default` says what is used instead."""
     if default is None:
         parser.add_argument("job", metavar="JOB.toml", help="the job file")
     else:

@@ -1,6 +1,6 @@
-"""Names the verbs, finds the one asked for, and turns errors into sentences and exit codes.
+"""The list of verbs, the dispatch to the module of one, and errors as sentences and exit codes.
 
-Only the module of the verb that was asked for is imported, so `--help` answers at once.
+Only the module of the requested verb is imported, so `--help` answers at once.
 Exit codes: 0 done, 2 asked wrongly, 1 our fault, 130 interrupted.
 """
 
@@ -21,32 +21,32 @@ VERBS = {
     "up": "corpus, plan, train, evaluate, register and serve, in one go",
     "init": "write a commented job file to start from",
     "corpus": "build, show and measure corpora",
-    "plan": "say what a job needs before it runs",
-    "probe": "measure this machine, for plans that fit it",
-    "train": "train a job and register the result",
-    "kubernetes": "write the manifests of a job, a service or a tenant, and check them",
-    "jobs": "list runs, show how one stands, change one while it goes on",
-    "cluster": "show where processes run: machines, groups, what is free; end a group",
-    "control": "runs, registered models and plans over HTTP, as `windlass jobs`, `models` and `plan` do",
-    "simulate": "let a day of a large fleet pass in a minute, decided by the code that drives real ones",
+    "plan": "plan a job before it runs: layout, time, memory and cost",
+    "probe": "measure this machine, so that plans fit it",
+    "train": "train a job and register the model",
+    "kubernetes": "render and check the manifests of a job, a service or a tenant",
+    "jobs": "submit, list, show and change training runs",
+    "cluster": "show nodes, process groups and free resources; stop a group",
+    "control": "run the control plane: a job queue, runs, models and plans over HTTP",
+    "simulate": "simulate a day of a large fleet with the real scheduler and autoscaler",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",
-    "tag": "say which hidden state is behind each token of a text",
+    "tag": "tag each token of a text with its hidden state (HMM models)",
     "models": "list, show, import, export, promote, roll back and delete models",
-    "serve": "answer over HTTP, as OpenAI's API does",
-    "rollout": "bring a new version to the clients of a service, or take it back",
-    "keys": "make, list, rotate and revoke the keys of a service",
-    "limits": "say how much tenants and keys may ask for, and show what is left",
-    "tenants": "say whom a service works for, and how much each may ask",
-    "sites": "one name for several sites; clients are sent to the nearest one that is well",
-    "audit-log": "who changed what in a service, and whether that record is whole",
-    "backup": "make, list, verify, prune and schedule backups of a home",
-    "restore": "bring a home back from a backup",
-    "prove": "show on these machines that layouts agree and that crashes lose nothing",
-    "chaos": "hurt a run on purpose, and show that nothing is lost",
-    "bench": "measure this machine and our speed beside peers",
-    "complete": "offer what could come next in a half-typed call, and write the whole of it",
-    "completion": "print the script with which a shell completes these commands",
+    "serve": "serve models over HTTP with OpenAI's API",
+    "rollout": "roll a new model version out to the clients of a service, or roll it back",
+    "keys": "make, list, rotate and revoke the API keys of a service",
+    "limits": "set the rate limits of tenants and keys, and show what is left",
+    "tenants": "make, list, change and remove tenants, with their quotas",
+    "sites": "one DNS name for several sites; clients are sent to the nearest healthy one",
+    "audit-log": "show who changed what in a service, and verify that the log is intact",
+    "backup": "make, list, verify, prune and schedule backups of a home directory",
+    "restore": "restore a home directory from a backup",
+    "prove": "prove on this machine that layouts agree and that crashes lose nothing",
+    "chaos": "inject faults into a run, and show that nothing is lost",
+    "bench": "benchmark training and serving against other software",
+    "complete": "complete a half-typed API call or command",
+    "completion": "print the shell completion script for bash, zsh or fish",
 }
 
 GROUPS = {
@@ -57,7 +57,7 @@ GROUPS = {
     "lab": ("prove", "chaos", "bench", "simulate"),
     "complete": ("complete", "completion"),
 }
-"""Which package of windlass.cli has the module of a verb."""
+"""The package of windlass.cli that has the module of each verb."""
 
 EPILOG = """\
 examples:
@@ -70,14 +70,14 @@ examples:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says a wrong argument as every other mistake is said: one sentence, exit code 2."""
+    """Reports a wrong argument like every other user error: one sentence, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         raise AskedWrongly(message, hint=f"`{self.prog} --help` shows what is possible")
 
 
 def run() -> NoReturn:
-    """The process door: run the command of sys.argv and exit."""
+    """The console entry point: run the command of sys.argv and exit."""
     sys.exit(main(sys.argv[1:]))
 
 
@@ -87,13 +87,13 @@ def main(argv: list[str]) -> int:
         args = _parse(argv)
         return int(args.run(args) or 0)
     except WindlassError as error:
-        _tell(error, as_json="--json" in argv)
+        _print_error(error, as_json="--json" in argv)
         return error.exit_code
     except KeyboardInterrupt:
         print("\nwindlass: interrupted; nothing that was finished is lost", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our output left (`windlass ... | head`); that is no failure of ours.
+        # The reader of our output closed the pipe (`windlass ... | head`); that is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -125,17 +125,17 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         raise SystemExit(0)
     if not hasattr(args, "run"):
         raise AskedWrongly(
-            f"'{args.verb}' needs to know what to do",
+            f"'{args.verb}' needs a subcommand",
             hint=f"`windlass {args.verb} --help` shows what is possible",
         )
     return args
 
 
 def _configure(verb: str, parser: argparse.ArgumentParser, argv: list[str]) -> list[str]:
-    """Let the verb's module declare its arguments; return the command without a word that chose another.
+    """Let the verb's module declare its arguments; return the command without the word of a submodule.
 
-    A verb may have WORDS, each with a module of its own: `plan verify` is cli/planning/plan_verify.py. The
-    word may also stand behind the first argument, as in `plan JOB.toml show-cut`.
+    A verb may have WORDS, each with its own module: `plan verify` is cli/planning/plan_verify.py. The word
+    may also follow the first argument, as in `plan JOB.toml show-cut`.
     """
     module = importlib.import_module(module_of(verb))
     words: dict[str, str] = getattr(module, "WORDS", {})
@@ -157,7 +157,7 @@ def module_of(verb: str) -> str:
     return f"windlass.cli.{group}.{verb.replace('-', '_')}"
 
 
-def _tell(error: WindlassError, *, as_json: bool) -> None:
+def _print_error(error: WindlassError, *, as_json: bool) -> None:
     if as_json:
         body: dict[str, Any] = {
             "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -1,4 +1,4 @@
-"""How results are printed: JSON or a table on standard output. Progress goes to standard error (runs.progress_line)."""
+"""Prints results to standard output, as JSON or a table. Progress goes to standard error (progress_line)."""
 
 from __future__ import annotations
 

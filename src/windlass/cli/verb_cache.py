@@ -1,9 +1,9 @@
-"""Remembers what was computed from our own sources, for as long as those sources stay as they are.
+"""A cache of values computed from our own sources, valid until one of those sources changes.
 
-To learn what verbs take, or what the gateway's document says, their modules have to be imported, which takes
-most of a second; a shell that completes a word cannot wait so long. What was learnt is kept with the time
-stamp of every module that was loaded for it, so that it is never out of date; a cache that cannot be read or
-written costs time and nothing else.
+To describe the verbs or the gateway's OpenAPI document, their modules have to be imported, which takes
+most of a second; a shell that completes a word cannot wait that long. A value is stored with the time stamp
+of every module that was loaded for it, so it is never out of date. If the cache cannot be read or written,
+the value is computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(windlass.__file__).parent
 
 
 def remembered(name: str, compute: Callable[[], Any]) -> Any:
-    """Return what `compute` returns, which must be JSON, from the cache where that still holds."""
+    """Return the cached value if it is still valid, else call `compute`, whose result must be JSON."""
     file = folder() / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(file.read_text("utf-8"))
@@ -35,21 +35,21 @@ def remembered(name: str, compute: Callable[[], Any]) -> Any:
 
 
 def folder() -> Path:
-    """Return where things are remembered: the user's cache, one directory for each installation."""
+    """Return the cache directory: below the user's cache, one for each installation."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache) / "windlass" / str(ROOT).strip("/").replace("/", "-")
 
 
 def _keep(file: Path, kept: dict[str, Any]) -> None:
-    """Write a whole file or none: two shells may do this at once."""
+    """Write the file atomically: two shells may write it at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps(kept), "utf-8")
-    beside.replace(file)
+    temporary = file.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(kept), "utf-8")
+    temporary.replace(file)
 
 
 def _sources() -> list[str]:
-    """Return the files of our modules that are loaded."""
+    """Return the files of the windlass modules that are loaded."""
     loaded = [
         getattr(module, "__file__", None)
         for name, module in sys.modules.items()

@@ -1,4 +1,4 @@
-"""Finds the backend that a job asks for. Its library is loaded only then."""
+"""Finds the backend that a job names. Its library is imported only then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.spec.cluster import Cluster
 from windlass.spec.errors import BadInput
 
 LOCAL = "cluster"
-"""In the home: what is written down of the groups on this machine."""
+"""The directory in the home with the state of the groups on this machine."""
 
 
 def backend_of(cluster: Cluster, home: Path) -> ClusterBackend:

@@ -1,20 +1,21 @@
-"""Reads a half-typed call, and offers what could come next.
+"""Completes half-typed calls of the API and of the command line.
 
-    text and cursor -> its kind (kinds.py) -> its pieces -> where the cursor stands (cursor.py) -> Offer
+    text and cursor -> `kinds` -> parser (`*_text`) -> `cursor` -> completer (`from_*`) -> Suggestions
+    (`suggestions`)
 
-    complete.py      the door: one text, one cursor, one Offer
-    json_text.py     values as JSON and Python write them, finished or not, as a tree with places (tree.py)
-    shell_text.py    words of a shell; curl_text.py, cli_text.py and python_text.py what calls are made of
-    from_curl.py     from_python.py, from_cli.py: who may stand at the cursor in each kind of call
-    bodies.py        the same inside a body, wherever one stands (body.py)
-    schema.py        what the OpenAPI document says of fields; addresses.py what it says of paths and headers
-    rank.py          which name was most likely meant
-    fixes.py         slips that need no guessing; autoclose.py what a text lacks to be whole
-    fill.py          a body that the server takes; write.py the call in five languages
+`complete` is the entry point. `kinds` detects JSON, curl, Python or a windlass command. Parsers accept
+unfinished text: `json_text` reads JSON and Python values into a tree with positions (`tree`), `shell_text`
+the words of a shell; `curl_text`, `cli_text` and `python_text` read calls. `cursor` finds the position in the
+tree.
 
-All of it is driven by the server's own document, the names of its models and, for our own command line, a
-description of its verbs, so that what is offered is what there is. Nothing here reads or writes anything, and
-no text, however broken, makes it fail.
+`from_curl`, `from_python` and `from_cli` suggest what can follow at the cursor; `bodies` and `body` do so
+inside a JSON body. `schema` reads fields from the OpenAPI document, `addresses` paths and headers; `rank`
+finds the name most likely meant. `fixes` corrects mistakes that need no guessing, `autoclose` finishes an
+unfinished text, `fill` supplies missing values, and `write` prints the complete call in five languages.
 
-Start at complete.py.
+Suggestions come from the server's own OpenAPI document, the names of its models and, for the command line, a
+description of its verbs, so only what exists is suggested. This package does no I/O, and never fails on any
+text.
+
+Start at `complete`.
 """

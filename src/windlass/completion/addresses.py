@@ -16,7 +16,7 @@ _HOST = re.compile(r"[.:$]|localhost")
 
 @dataclass(frozen=True)
 class Address:
-    """A path that can be asked, with the server before it."""
+    """A path of the server, with the server's URL."""
 
     path: str
     url: str
@@ -30,7 +30,7 @@ def split(url: str) -> tuple[str, str]:
 
 
 def addresses(api: ApiDocument, models: Sequence[str], server: str, typed: str) -> list[Address]:
-    """Return the addresses that may be meant by what was typed of one, the likeliest first."""
+    """Return the addresses that a partly typed one may mean, the likeliest first."""
     base, path = split(typed)
     if not path and (server.startswith(base) or not _HOST.search(base)):
         base = server
@@ -39,14 +39,14 @@ def addresses(api: ApiDocument, models: Sequence[str], server: str, typed: str) 
 
 
 def near_path(api: ApiDocument, path: str) -> str | None:
-    """Return the path that was meant by one that there is not."""
+    """Return the path that an unknown one most likely means."""
     if not path or api.find(path) is not None:
         return None
     return nearest(path[:100], [each.path for each in api.operations])
 
 
 def header_values(operation: Operation | None, key: str) -> dict[str, tuple[str, str]]:
-    """Return the headers that an operation reads: a value for each, and what it is for."""
+    """Return the headers that an operation reads, each with a value and its purpose."""
     found = {
         "authorization": (f"Bearer {key}", "a key of `windlass keys make`"),
         "content-type": ("application/json", "what the body is"),

@@ -1,4 +1,4 @@
-"""What a text that stops in the middle lacks to be whole: a value, missing fields, quotes and brackets."""
+"""Finishes a text that stops in the middle: a value, missing fields, quotes and brackets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Closer:
-    """Ends a body; `checker` knows what fields take."""
+    """Finishes a body; `checker` knows which values fields accept."""
 
     checker: Checker
     text: str
@@ -40,7 +40,7 @@ class Closer:
         return Fix("it is not finished", lead + insert, (start, len(self.text)))
 
     def _tail(self, spot: CursorPlace, root: Field) -> tuple[int, str]:
-        """Return what finishes the thing that is being typed, and from where on."""
+        """Return the text that finishes the current token, and the position to insert it at."""
         match spot.role:
             case "key":
                 return self._key(spot, root)
@@ -134,7 +134,7 @@ class Closer:
 
 
 def _open_chain(node: TreeNode | None, path: Steps) -> list[tuple[TreeNode, Steps]]:
-    """Return the holders that are not closed, from the outermost in, with the way to each."""
+    """Return the unclosed objects and lists, from the outermost in, with the path to each."""
     if node is None or node.closed or node.kind not in ("object", "arguments", "list"):
         return []
     inner: list[tuple[TreeNode, Steps]] = []

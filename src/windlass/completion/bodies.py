@@ -1,4 +1,4 @@
-"""A body inside any text: which operation it is for, what may come next in it, and the whole call."""
+"""A JSON body inside any text: its operation, suggestions in it, and the complete call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T", Suggestion, Fix)
 
 @dataclass(frozen=True)
 class BodySuggestions:
-    """What is offered for a body, in the places of the text around it."""
+    """The results for a body, with positions in the surrounding text."""
 
     candidates: tuple[Suggestion, ...]
     fixes: tuple[Fix, ...]
@@ -30,7 +30,7 @@ class BodySuggestions:
 
 
 def in_body(piece: MappedText, cursor: int, filler: Filler, operation: Operation | None) -> BodySuggestions:
-    """Look at a body of JSON; without an operation, its keys tell which one it is for."""
+    """Complete a JSON body; without an operation, it is guessed from the keys."""
     tree, slips = read_value(piece.text)
     spot = find_spot(read_value(piece.text[:cursor])[0], cursor)
     if operation is None or operation.body is None:
@@ -55,7 +55,7 @@ def in_body(piece: MappedText, cursor: int, filler: Filler, operation: Operation
 def guess(
     tree: TreeNode | None, spot: CursorPlace, filler: Filler
 ) -> tuple[Operation | None, tuple[Field, ...]]:
-    """Return the operation that a body is likeliest for, and what else it could be as well."""
+    """Return the likeliest operation of a body, and the other possible ones."""
     typed = spot.typed if spot.role == "key" and not spot.path else ""
     keys = [key for key in (tree.keys if tree is not None else ()) if key != typed]
     fitting = filler.api.fitting(keys, typed)
@@ -67,7 +67,7 @@ def guess(
 
 
 def with_keys(spot: CursorPlace, tree: TreeNode | None) -> CursorPlace:
-    """Add the keys that stand behind the cursor to those before it."""
+    """Add the keys behind the cursor to those before it."""
     node = tree
     for part in spot.path if spot.role != "value" else ():
         node = _child(node, part)
@@ -86,7 +86,7 @@ def whole_call(
     path: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Write the call with a body that the server takes."""
+    """Write the call with a body that the server accepts."""
     if operation is None:
         return {}
     whole = None

@@ -1,7 +1,7 @@
-"""Who may stand at the cursor in a body: keys that are not used yet, values that the field takes, brackets.
+"""Suggestions inside a body: unused keys, values that the field accepts, brackets.
 
-Input: the text of a body up to the cursor, the text behind it, and the field that the body should be.
-Output: candidates and an explanation, in the places of the body's text.
+Input: the text of a body up to the cursor, the text behind it, and the schema of the body.
+Output: suggestions and an explanation, with positions in the body's text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIGN = re.compile(r"\s*[:=]")
 
 @dataclass(frozen=True)
 class BodyCompletion:
-    """A body in the making: its text, where it is typed, and what it should be."""
+    """An unfinished body: its text, the cursor, and its schema."""
 
     text: str
     cursor: int
@@ -38,14 +38,14 @@ class BodyCompletion:
     filler: Filler
     python: bool = False
     others: tuple[Field, ...] = ()
-    """What it could be as well, while nothing in it tells them apart."""
+    """Other operations that the body could be for, while no key distinguishes them."""
 
     @property
     def api(self) -> ApiDocument:
         return self.filler.api
 
     def candidates(self) -> list[Suggestion]:
-        """Return what may stand at the cursor, the likeliest first."""
+        """Return what can follow at the cursor, the likeliest first."""
         match self.spot.role:
             case "key":
                 found = [*self._keys(), *self._closers()]
@@ -61,7 +61,7 @@ class BodyCompletion:
         return found[:MAX_CANDIDATES]
 
     def explains(self, candidates: Sequence[Suggestion]) -> Explanation | None:
-        """Tell about the field under the cursor, or else about the first that is offered."""
+        """Explain the field under the cursor, or else the first that is suggested."""
         spot = self.spot
         if spot.role == "value":
             return explain(self.api.inside(self.root, spot.path), self.filler)
@@ -77,7 +77,7 @@ class BodyCompletion:
         return None
 
     def _end(self) -> int:
-        """Return where the token ends in which the cursor stands."""
+        """Return the end of the token at the cursor."""
         if self.spot.quote:
             found = _IN_STRING.match(self.text, self.cursor)
             end = found.end() if found else self.cursor
@@ -86,7 +86,7 @@ class BodyCompletion:
         return found.end() if found and self.spot.typed else self.cursor
 
     def _free(self) -> list[Field]:
-        """Return the fields that are not used yet: those that are needed first, then as people give them."""
+        """Return the unused fields: required ones first, then in their usual order."""
         owner = self.api.inside(self.root, self.spot.path)
         own = {field.name: field for field in self.api.fields(owner)} if owner is not None else {}
         others = [field for each in self.others if not self.spot.path for field in self.api.fields(each)]
@@ -104,7 +104,7 @@ class BodyCompletion:
         return [free[name] for name in dict.fromkeys(ordered)]
 
     def _is_placed(self, name: str) -> bool:
-        """Whether an argument without a name stands for a field."""
+        """Whether a positional argument gives the field."""
         return self.spot.places > 0 and name != "model"
 
     def _lacks(self) -> bool:
@@ -130,7 +130,7 @@ class BodyCompletion:
         return name if self.spot.holder == "arguments" else written(name)
 
     def _closers(self) -> list[Suggestion]:
-        """Offer the bracket that ends the holder, unless a comma promises more or it is there already."""
+        """Suggest the closing bracket, unless a comma comes before it or it is there already."""
         spot = self.spot
         closer = {"list": "]", "arguments": ")"}.get(spot.holder, "}")
         stands = self.text[self.cursor :].lstrip().startswith(closer)
@@ -171,7 +171,7 @@ class BodyCompletion:
         return not self.spot.quote or isinstance(value, str)
 
     def _possible(self, field: Field) -> list[Any]:
-        """Return values that a field takes: all, where they can be counted, and the usual ones elsewhere."""
+        """Return values that a field accepts: all if they can be listed, else the usual ones."""
         counted = [*(self.filler.models if field.names_model else ()), *field.values]
         if counted or self.spot.quote:
             first = self.filler.sample(field)
@@ -188,7 +188,7 @@ class BodyCompletion:
         return [] if field.has("array") else {} if field.has("object") else ""
 
     def _quoted(self, field: Field | None) -> list[Suggestion]:
-        """Offer to end a free text, or to take the quotes off a number."""
+        """Suggest to close a string, or to remove the quotes around a number."""
         if not self.spot.quote or (field is not None and field.values):
             return []
         value: Any = self.spot.typed
@@ -212,7 +212,7 @@ def fixes_of(
     python: bool,
     known: frozenset[str] = frozenset(),
 ) -> list[Fix]:
-    """Return what is wrong with a body, and what it lacks to be whole."""
+    """Return the mistakes of a body, and what it lacks to be complete."""
     checker = Checker(filler, python, len(text), known)
     found = checker.check(tree, root)
     end = Closer(checker, text).close(tree, root)

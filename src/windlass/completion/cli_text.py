@@ -1,6 +1,6 @@
-"""Reads a half-typed command of our own: its verbs, options and arguments, and the slips in them.
+"""Reads a half-typed windlass command: its verbs, options and arguments, and the mistakes in them.
 
-`Verbs` describes the command line as argparse has it; whoever asks makes it from the parsers themselves.
+`Verbs` describes the command line; the caller builds it from the argparse parsers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CommandOption:
 
     names: tuple[str, ...] = ()
     metavar: str = ""
-    """What stands for its value; "" where it takes none."""
+    """The placeholder of its value; "" if it takes none."""
     about: str = ""
     default: str = ""
     choices: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class CommandOption:
 
 @dataclass(frozen=True)
 class Verbs:
-    """A verb: what may follow it."""
+    """A verb, and what can follow it."""
 
     about: str = ""
     options: tuple[CommandOption, ...] = ()
@@ -46,23 +46,23 @@ class Verbs:
     words: Mapping[str, Verbs] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Verbs:
+    def from_json(cls, fields: Mapping[str, Any]) -> Verbs:
         return cls(
-            told["about"],
-            tuple(_option(each) for each in told["options"]),
-            tuple(_option(each) for each in told["arguments"]),
-            {word: cls.from_json(inner) for word, inner in told["words"].items()},
+            fields["about"],
+            tuple(_option(each) for each in fields["options"]),
+            tuple(_option(each) for each in fields["arguments"]),
+            {word: cls.from_json(inner) for word, inner in fields["words"].items()},
         )
 
 
-def _option(told: Mapping[str, Any]) -> CommandOption:
-    tuples = {"names": tuple(told["names"]), "choices": tuple(told["choices"])}
-    return CommandOption(**{**told, **tuples})
+def _option(fields: Mapping[str, Any]) -> CommandOption:
+    tuples = {"names": tuple(fields["names"]), "choices": tuple(fields["choices"])}
+    return CommandOption(**{**fields, **tuples})
 
 
 @dataclass
 class CommandText:
-    """A command as far as it was typed."""
+    """The parsed part of a command."""
 
     verbs: Verbs
     words: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class CommandText:
     waiting: CommandOption | None = None
     """The option whose value comes next."""
     ended: bool = False
-    """Whether `--` said that no options follow."""
+    """Whether `--` has ended the options."""
     slips: list[Fix] = field(default_factory=list)
 
     def take(self, word: Word) -> None:

@@ -1,4 +1,4 @@
-"""The door: a text with a cursor in it, and what the server says of itself, to an Offer."""
+"""The entry point: from a text with a cursor, and the server's OpenAPI document, to Suggestions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def complete(
     path: str = "",
     server: str = SERVER,
 ) -> Suggestions:
-    """Offer what may come next in a body of JSON, a curl command or Python; `path` names a body's route."""
+    """Suggest what can follow in a JSON body, a curl command or Python; `path` is the route of a body."""
     place = len(text) if cursor is None else max(0, min(cursor, len(text)))
     filler = Filler(ApiDocument(document), list(models))
     match kinds.kind_of(text) if kind == "auto" else kind:
@@ -39,7 +39,7 @@ def complete(
 
 
 def complete_json(text: str, cursor: int, filler: Filler, server: str, path: str = "") -> Suggestions:
-    """Offer what may come next in a body."""
+    """Suggest what can follow in a body."""
     part = in_body(whole_text(text), cursor, filler, filler.api.find(path, "POST") if path else None)
     fixed = put_all(text, part.fixes)
     operation = part.operation
@@ -56,7 +56,7 @@ def complete_json(text: str, cursor: int, filler: Filler, server: str, path: str
 
 
 def names_of(ids: Sequence[str]) -> list[str]:
-    """Return what may be asked for, given the ids that the server lists: bare names, versions, adapters."""
+    """Return the model names that a request can use, given the ids that the server lists."""
     bare = [each.partition("@")[0].partition(":")[0] for each in ids]
     adapters = [
         f"{name}:{each.partition(':')[2]}" for name, each in zip(bare, ids, strict=True) if ":" in each

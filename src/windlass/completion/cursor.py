@@ -1,4 +1,4 @@
-"""Where in a value somebody stopped typing: before a key, in a value, behind one."""
+"""The position of the cursor in an unfinished value: before a key, in a value, or behind one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class CursorPlace:
-    """A place in a tree, which ends where the cursor stands.
+    """The position of the cursor in a tree, which ends at the cursor.
 
     `path` leads to the value where the role is "value", and to the holder otherwise.
     """
@@ -21,16 +21,16 @@ class CursorPlace:
     role: Role
     path: Steps
     start: int
-    """Where what is being typed begins; the cursor's own place if nothing is."""
+    """Where the token being typed begins; the cursor's own position if there is none."""
     typed: str = ""
     quote: str = ""
     holder: Kind = "object"
     keys: tuple[str, ...] = ()
     """Those that the holder has already."""
     comma: bool = True
-    """Whether a comma, or the beginning of the holder, stands before the place."""
+    """Whether a comma, or an opening bracket, is before the cursor."""
     places: int = 0
-    """Arguments without a name that stand before."""
+    """Positional arguments before the cursor."""
     like: Any = None
     """What the first item of the list is, where the holder is one that has items."""
 
@@ -86,7 +86,7 @@ def _places(node: TreeNode) -> int:
 
 
 def _is_open(node: TreeNode, end: int) -> bool:
-    """Tell whether more of a value may come: its quote is missing, or it is a word that the text ends in."""
+    """Return whether a value may continue: its quote is missing, or it is a word at the end of the text."""
     if node.kind == "string":
         return not node.closed
     return node.kind == "word" and node.end == end

@@ -1,4 +1,4 @@
-"""Makes a body that the server takes out of what was typed: values kept where they fit, the rest supplied."""
+"""Builds a body that the server accepts from what was typed: valid values are kept, the rest is supplied."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Filler:
         )
 
     def _amount(self, field: Field, arm: Schema) -> int | float:
-        told = field.default.replace(".", "", 1).lstrip("-").isdigit()
-        amount = float(field.default) if told else min(A_FEW, arm.get("maximum", A_FEW))
+        is_number = field.default.replace(".", "", 1).lstrip("-").isdigit()
+        amount = float(field.default) if is_number else min(A_FEW, arm.get("maximum", A_FEW))
         amount = clamped(amount, arm)
         return int(amount) if amount == int(amount) else amount
 
@@ -111,7 +111,7 @@ def like(item: Field, value: Any) -> Field:
 
 
 def takes(field: Field, value: Any) -> bool:
-    """Tell whether a field takes a value, as far as its own keywords say."""
+    """Return whether a field accepts a value, by its own keywords."""
     if value is None:
         return field.nullable
     return any(_arm_takes(arm, value) for arm in field.arms)
@@ -120,9 +120,9 @@ def takes(field: Field, value: Any) -> bool:
 def clamped(value: float, arm: Schema) -> float:
     """Return the nearest number that an alternative allows."""
     step = 1 if arm.get("type") == "integer" else 0.01
-    least = arm.get("minimum", arm["exclusiveMinimum"] + step if "exclusiveMinimum" in arm else value)
-    most = arm.get("maximum", arm["exclusiveMaximum"] - step if "exclusiveMaximum" in arm else value)
-    return type(value)(max(least, min(most, value)))
+    low = arm.get("minimum", arm["exclusiveMinimum"] + step if "exclusiveMinimum" in arm else value)
+    high = arm.get("maximum", arm["exclusiveMaximum"] - step if "exclusiveMaximum" in arm else value)
+    return type(value)(max(low, min(high, value)))
 
 
 def _arm_takes(arm: Schema, value: Any) -> bool:

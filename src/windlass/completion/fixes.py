@@ -1,4 +1,4 @@
-"""Slips in a body that need no guessing: a number in quotes, a name nearly right, a value out of range.
+"""Mistakes in a body that need no guessing: a number in quotes, a misspelt name, a value out of range.
 
 Input: the tree of a body and the field that it should be. Output: fixes, in the places of the body's text.
 What is being typed at this moment is left alone.
@@ -21,14 +21,14 @@ YES, NO = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 @dataclass(frozen=True)
 class Checker:
-    """Holds a body against the document."""
+    """Checks a body against the document."""
 
     filler: Filler
     python: bool
     end: int
     """Where the text ends; a word that ends there is still being typed."""
     known: frozenset[str] = frozenset()
-    """Names beside those of the document that are right at the top: arguments of a client."""
+    """Further names that are valid at the top level: arguments of a client."""
     compared: list[str] = dataclass_field(default_factory=list)
     """Wrong names so far; only so many are looked up."""
 
@@ -81,13 +81,13 @@ class Checker:
             )
         value = plain(entry.value)
         if not field.is_useful and value is not None and not takes(field, value):
-            return [self._removed(node, entry, f"'{name}' is not supported here; leave it out")]
+            return [self._removed(node, entry, f"'{name}' is not supported here; remove it")]
         return self.check(entry.value, field, top=False) if field.is_useful else []
 
     def _unknown(
         self, node: TreeNode, entry: TreeEntry, name: str, free: dict[str, Field], used: set[str]
     ) -> list[Fix]:
-        """Give a key its right name, or take it out."""
+        """Correct the name of a key, or remove it."""
         near = self._near(name, [each for each, field in free.items() if field.is_useful])
         if near is None or entry.key is None:
             return [self._removed(node, entry, f"'{name}' is unknown here; leave it out")]
@@ -101,7 +101,7 @@ class Checker:
         return right_name(name, names) if len(self.compared) <= MAX_WRONG else None
 
     def _removed(self, node: TreeNode, entry: TreeEntry, about: str) -> Fix:
-        """Take an entry out, together with the comma that parts it from a neighbour."""
+        """Remove an entry, together with the comma that separates it from a neighbour."""
         place = node.entries.index(entry)
         if place + 1 < len(node.entries):
             return Fix(about, "", (entry.start, node.entries[place + 1].start))
@@ -114,14 +114,14 @@ class Checker:
         lacking = [each for each in lacking if each.name == "model"] if places else lacking
         if not lacking:
             return []
-        told = ", ".join(f"'{each.name}'" for each in lacking)
+        names = ", ".join(f"'{each.name}'" for each in lacking)
         added = ", ".join(self.pair(node.kind, each) for each in lacking)
         at = node.entries[-1].end if node.entries else node.start + 1
-        about = f"{told} {'is' if len(lacking) == 1 else 'are'} missing"
+        about = f"{names} {'is' if len(lacking) == 1 else 'are'} missing"
         return [Fix(about, f", {added}" if node.entries else added, (at, at))]
 
     def right_names(self, node: TreeNode, field: Field) -> list[str]:
-        """Return the keys of an object as they will be called once they are set right."""
+        """Return the keys of an object after correction."""
         return right_names(node.keys, [each.name for each in self.api.fields(field) if each.is_useful])
 
     def pair(self, holder: str, field: Field) -> str:
@@ -150,7 +150,7 @@ class Checker:
         return bool(self.filler.models) and value not in self.filler.models
 
     def better(self, value: Any, field: Field) -> Any:
-        """Return what was surely meant by a value that the field does not take, or None."""
+        """Return the valid value that an invalid one certainly stands for, or None."""
         if field.names_model and isinstance(value, str):
             return self._near(value, list(self.filler.models))
         found = [self._retyped(value, field), self._wrapped(value, field)]

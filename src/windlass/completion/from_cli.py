@@ -1,4 +1,4 @@
-"""Our own command line, half typed: which verb, option, value or name may stand at the cursor."""
+"""Completes windlass commands: the verb, option, value or name at the cursor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.completion.suggestions import Explanation, Fix, Suggestion, Sugges
 def complete_cli(
     text: str, cursor: int | None = None, *, verbs: Verbs, names: Mapping[str, Sequence[str]]
 ) -> Suggestions:
-    """Offer what may come next in a command; `names` has what there is now, by what stands for it."""
+    """Suggest what can follow in a command; `names` has the existing names by metavar."""
     place = len(text) if cursor is None else max(0, min(cursor, len(text)))
     shell = Shell(verbs, names, text, place)
     fixes = tuple(shell.fixes())
@@ -28,7 +28,7 @@ def complete_cli(
 
 @dataclass(frozen=True)
 class Shell:
-    """Offers the next word; `names` has what there is now, by the metavar that stands for it."""
+    """Suggests the next word; `names` has the existing names by metavar."""
 
     verbs: Verbs
     names: Mapping[str, Sequence[str]]
@@ -77,7 +77,7 @@ class Shell:
         return found if typed else [*found, *([] if self._lacks(line) else self._options(line, ""))]
 
     def explains(self) -> Explanation | None:
-        """Tell about the option or the argument at the cursor, or else about the verb."""
+        """Explain the option or the argument at the cursor, or else the verb."""
         line, typed = self.line(), self.typed.text.partition("=")[0]
         option = line.waiting or next((each for each in line.verbs.options if typed in each.names), None)
         verb = line.verbs.words.get(typed)
@@ -94,7 +94,7 @@ class Shell:
         return Explanation(name, about=about, values=tuple((verb or line.verbs).words))
 
     def fixes(self) -> list[Fix]:
-        """Set verbs, options and values right that are nearly so; the word at the cursor is still typed."""
+        """Correct misspelt verbs, options and values, except the word at the cursor."""
         typing = self.typed.text and self.cursor == len(self.text)
         whole = Shell(
             self.verbs, self.names, self.text if typing else f"{self.text} ", len(self.text) + (not typing)

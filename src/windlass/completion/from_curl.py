@@ -1,4 +1,4 @@
-"""Half-typed curl commands: which address, header, option or body may stand at the cursor."""
+"""Completes curl commands: the address, header, option or body at the cursor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def complete_curl(text: str, cursor: int, filler: Filler, server: str) -> Suggestions:
-    """Offer what may come next in a command."""
+    """Suggest what can follow in a command."""
     before, whole = read_command(text[:cursor]), read_command(text)
     operation = filler.api.find(whole.path, whole.method) if whole.path else None
     part = _body(before, whole, filler, operation)
@@ -66,7 +66,7 @@ def _likely(command: Command, filler: Filler, server: str) -> Operation | None:
 def _body(
     before: Command, whole: Command, filler: Filler, operation: Operation | None
 ) -> BodySuggestions | None:
-    """Look at the body, unless a file has it."""
+    """Complete the body, unless it is in a file."""
     if whole.body is None or whole.body.text.startswith("@"):
         return None
     typing = before.role == "body" and before.body is not None
@@ -88,7 +88,7 @@ def _call(command: Command, operation: Operation | None, filler: Filler, server:
 
 @dataclass(frozen=True)
 class Curl:
-    """Offers words of a command, all but what its body says."""
+    """Suggests words of a command, except inside its body."""
 
     api: ApiDocument
     models: Sequence[str]
@@ -132,7 +132,7 @@ class Curl:
         return Explanation(first.text, about=first.about) if first is not None and first.about else None
 
     def fixes(self) -> list[Fix]:
-        """Set the path right, and add the quotes that words lack."""
+        """Correct the path, and add missing quotes."""
         return [*self._path_fixes(), *self._quote_fixes()]
 
     def _path_fixes(self) -> list[Fix]:
@@ -161,8 +161,8 @@ class Curl:
 
     def _lines(self, given: Sequence[str]) -> dict[str, str]:
         """Return the headers that may be sent, as they are sent, with what they are for."""
-        told = header_values(self.operation, f"${KEY}")
-        return {f"{name}: {value}": about for name, (value, about) in told.items() if name not in given}
+        headers = header_values(self.operation, f"${KEY}")
+        return {f"{name}: {value}": about for name, (value, about) in headers.items() if name not in given}
 
     def _next(self) -> list[Suggestion]:
         """Offer what a command still lacks, in the order in which people type it."""

@@ -1,8 +1,8 @@
-"""Reads values as JSON or Python writes them, finished or not, into a tree in which everything has a place.
+"""Reads JSON or Python values, finished or not, into a tree with positions.
 
-Input: any text. Output: a Node, and the slips of writing that were met on the way (a comma too few, a wrong
-kind of quote). Reading never fails: what makes no sense is stepped over. A node that the text ends in is not
-`closed`, which is how cursor.py finds where somebody stopped typing.
+Input: any text. Output: a TreeNode, and fixes of syntax mistakes (a missing comma, a wrong kind of quote).
+Reading never fails: what makes no sense is skipped. A node at which the text ends is not `closed`, which is
+how `cursor` finds the position.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from windlass.completion.suggestions import Fix
 from windlass.completion.tree import CLOSERS, QUOTES, Kind, TreeEntry, TreeNode, written
 
 MAX_DEPTH = 48
-"""Deeper nesting is stepped over: no body of an API has it, and reading is recursive."""
+"""Deeper nesting is skipped: no body of an API has it, and reading is recursive."""
 
 MAX_SLIPS = 200
-"""Whoever makes more has written something else."""
+"""A text with more mistakes is not meant to be such a value."""
 
 COMMAS, COLONS = ",，", ":："
 LITERALS: dict[str, Any] = {
@@ -167,7 +167,7 @@ class Reader:
             )
 
     def _after(self, node: TreeNode, end: int) -> None:
-        """Read the comma behind an entry; where another begins without one, that is a slip."""
+        """Read the comma behind an entry; a missing one before another entry is a mistake."""
         self._skip()
         sign = self._peek()
         node.comma = bool(sign) and sign in COMMAS

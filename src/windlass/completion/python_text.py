@@ -1,7 +1,7 @@
 """Half-typed Python: calls of OpenAI's client, of windlass.sdk, and of httpx or requests.
 
-Input: a program, or a line of one, and the cursor. Output: the call that the cursor stands in, or else the
-last one before it; what it asks of the server, and its arguments as a tree with places in the program.
+Input: a program, or a line of one, and the cursor. Output: the call around the cursor, or else the
+last one before it; its operation, and its arguments as a tree with positions in the program.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PythonCall:
 
 @dataclass(frozen=True)
 class ServerCall:
-    """A call that asks the server for something."""
+    """A call that sends a request to the server."""
 
     call: PythonCall
     style: Style
@@ -102,7 +102,7 @@ class ServerCall:
         return str(found.value) if found is not None and found.kind == "string" else ""
 
     def holds(self, cursor: int) -> bool:
-        """Whether the cursor stands between its parentheses."""
+        """Whether the cursor is between its parentheses."""
         return self.call.open < cursor and (self.call.end is None or cursor < self.call.end)
 
     def argument(self, name: str) -> TreeNode | None:
@@ -127,13 +127,13 @@ class ServerCall:
         return kept | (extra if isinstance(extra, dict) else {})
 
 
-def find_asking(text: str, cursor: int, api: ApiDocument) -> ServerCall | None:
-    """Return the call that the cursor stands in, or the last one before it, if it asks the server."""
+def find_server_call(text: str, cursor: int, api: ApiDocument) -> ServerCall | None:
+    """Return the call around the cursor, or the last one before it, if it sends a request to the server."""
     open_calls = [call for call in scan(text[:cursor])[0] if call.end is None]
     calls, stack = scan(text)
     whole = {call.open: call for call in calls}
     for call in [*open_calls, *reversed([call for call in calls if call.open < cursor])]:
-        found = _asking(text, whole.get(call.open, call), api)
+        found = _server_call(text, whole.get(call.open, call), api)
         if found is not None:
             outer = [sign for place, sign in stack if place < call.open]
             return replace(found, outer="".join(CLOSERS[sign] for sign in reversed(outer)))
@@ -166,13 +166,13 @@ def scan(text: str) -> tuple[list[PythonCall], list[tuple[int, str]]]:
 
 
 def server_in(text: str) -> str:
-    """Return the server that a program talks to, if it says so."""
+    """Return the server URL in a program, if there is one."""
     found = _BASE.search(text)
     return (found[1] or found[2]).removesuffix("/").removesuffix("/v1") if found else ""
 
 
 def callables(text: str, receiver: str, api: ApiDocument) -> list[str]:
-    """Return what may be called to ask the server, as it follows the receiver's dot."""
+    """Return the methods of the receiver that send requests to the server."""
     if receiver in ("httpx", "requests", "session", "http"):
         return [f"{name}(" for name in HTTP]
     own = [f"{name}(" for name, (path, _) in SDK.items() if api.find(path) is not None]
@@ -182,7 +182,7 @@ def callables(text: str, receiver: str, api: ApiDocument) -> list[str]:
     return [*own, *theirs] if "windlass" in text else [*theirs, *own]
 
 
-def _asking(text: str, call: PythonCall, api: ApiDocument) -> ServerCall | None:
+def _server_call(text: str, call: PythonCall, api: ApiDocument) -> ServerCall | None:
     style = _style(text, call, api)
     if style is None:
         return None
@@ -213,13 +213,13 @@ def _openai_path(call: PythonCall, api: ApiDocument) -> str:
     return next((path for path in paths if path in OPENAI and api.find(path) is not None), "")
 
 
-def _operation(asking: ServerCall, api: ApiDocument) -> Operation | None:
-    if asking.style == "openai":
-        return api.find(_openai_path(asking.call, api), "POST")
-    if asking.style == "sdk":
-        return api.find(SDK[asking.call.method][0], "POST")
-    path = re.sub(r"^(?:\w+://)?[^/]*", "", asking.url)
-    method = asking.call.method if asking.url_place == 0 else "post"
+def _operation(server_call: ServerCall, api: ApiDocument) -> Operation | None:
+    if server_call.style == "openai":
+        return api.find(_openai_path(server_call.call, api), "POST")
+    if server_call.style == "sdk":
+        return api.find(SDK[server_call.call.method][0], "POST")
+    path = re.sub(r"^(?:\w+://)?[^/]*", "", server_call.url)
+    method = server_call.call.method if server_call.url_place == 0 else "post"
     return api.find(path, method) if path else None
 
 

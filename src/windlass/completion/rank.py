@@ -16,16 +16,16 @@ HABIT = (
 """The order in which people usually give parameters. It only sorts what the document has."""
 
 MAX_TYPED = 100
-"""Longer texts are no half-typed names; to compare them would take long."""
+"""Longer texts are not half-typed names, and slow to compare."""
 
 MAX_WRONG = 50
-"""A text with more wrong names is not meant for this API; to compare takes a millisecond for each."""
+"""A text with more wrong names is not meant for this API; each comparison takes a millisecond."""
 
 _PARTS = re.compile(r"[_\-./@: ]")
 
 
 def by_habit(names: Sequence[str]) -> list[str]:
-    """Sort names as people give them; those without a habit stay in their order, behind."""
+    """Sort names in their usual order; other names follow in the given order."""
     place = {name: number for number, name in enumerate(HABIT)}
     return sorted(names, key=lambda name: place.get(name, len(HABIT)))
 
@@ -33,8 +33,8 @@ def by_habit(names: Sequence[str]) -> list[str]:
 def ranked(typed: str, names: Sequence[str]) -> list[str]:
     """Return the names that may have been meant, the likeliest first, otherwise in the order given.
 
-    A name that begins so comes before one of which a later part does, before one that has the letters in
-    this order, before one that is merely alike.
+    Order: names that begin with `typed`, then names with a later part that does, then names that contain its
+    letters in order, then similar names.
     """
     if not typed:
         return list(names)
@@ -45,12 +45,12 @@ def ranked(typed: str, names: Sequence[str]) -> list[str]:
 
 
 def right_name(name: str, names: Sequence[str]) -> str | None:
-    """Return the name that is surely meant, where it is not one of them itself."""
+    """Return the name that a wrong one certainly stands for, None if there is none or it is right."""
     return name if name in names else nearest(name[:MAX_TYPED], list(names))
 
 
 def right_names(given: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return names as they will be once they are set right; of very many wrong ones, the first."""
+    """Return names after correction; if very many are wrong, only the first are corrected."""
     wrong = [name for name in given if name not in names][:MAX_WRONG]
     meant = {name: right_name(name, names) or name for name in wrong}
     return [meant.get(name, name) for name in given]

@@ -13,7 +13,7 @@ Schema = Mapping[str, Any]
 Path = tuple[str | int, ...]
 
 MAX_ARMS = 16
-"""Alternatives of one field that are looked at; a document that refers to itself has no end of them."""
+"""Maximum alternatives of one field; a document that refers to itself would have endless ones."""
 
 _DEFAULT = re.compile(r"\b[Dd]efault(?:s to|:)? ['`\"]?(-?[\w.]*\w)")
 _OLDER = re.compile(r"older name of (\w+)")
@@ -32,8 +32,8 @@ class Field:
 
     @property
     def about(self) -> str:
-        told = (self.schema, *self.arms)
-        return next((str(each["description"]) for each in told if each.get("description")), "")
+        schemas = (self.schema, *self.arms)
+        return next((str(each["description"]) for each in schemas if each.get("description")), "")
 
     @cached_property
     def type(self) -> str:
@@ -45,7 +45,7 @@ class Field:
 
     @cached_property
     def default(self) -> str:
-        """The default that the schema gives, or the one that the description tells of."""
+        """The default in the schema, or the one in the description."""
         given = self.schema.get("x-default", self.schema.get("default"))
         if given is not None:
             return given if isinstance(given, str) else json.dumps(given)
@@ -54,7 +54,7 @@ class Field:
 
     @cached_property
     def values(self) -> tuple[Any, ...]:
-        """The only values that it takes, where they can be counted."""
+        """All values that it accepts, if they can be listed."""
         found: list[Any] = []
         for arm in self.arms:
             found += arm["enum"] if "enum" in arm else [arm["const"]] if "const" in arm else []
@@ -63,7 +63,7 @@ class Field:
 
     @property
     def is_useful(self) -> bool:
-        """Whether there is anything to say with it: some fields take only null, or what happens anyway."""
+        """Whether it has an effect: some fields accept only null or the default."""
         if self.required:
             return True
         only = [arm for arm in self.arms if "const" not in arm and arm.get("maxItems") != 0]
@@ -89,7 +89,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that the server does."""
+    """One operation of the server: a method of a path."""
 
     method: str
     path: str
@@ -105,10 +105,10 @@ class ApiDocument:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._schemas: Mapping[str, Any] = document.get("components", {}).get("schemas", {})
         self.operations = [
-            self._operation(method.upper(), path, told)
+            self._operation(method.upper(), path, details)
             for path, methods in document.get("paths", {}).items()
-            for method, told in methods.items()
-            if isinstance(told, Mapping)
+            for method, details in methods.items()
+            if isinstance(details, Mapping)
         ]
 
     def find(self, path: str, method: str = "") -> Operation | None:
@@ -189,19 +189,20 @@ class ApiDocument:
         else:
             yield schema
 
-    def _operation(self, method: str, path: str, told: Mapping[str, Any]) -> Operation:
-        content = told.get("requestBody", {}).get("content", {}).get("application/json")
+    def _operation(self, method: str, path: str, details: Mapping[str, Any]) -> Operation:
+        content = details.get("requestBody", {}).get("content", {}).get("application/json")
         headers = tuple(
             self.field(
                 each["name"],
                 {**each.get("schema", {}), "description": each.get("description", "")},
                 required=bool(each.get("required")),
             )
-            for each in told.get("parameters", ())
+            for each in details.get("parameters", ())
             if each.get("in") == "header"
         )
         body = self.field("", content["schema"], required=True) if content else None
-        return Operation(method, path, told.get("description", ""), body, headers, bool(told.get("security")))
+        needs_key = bool(details.get("security"))
+        return Operation(method, path, details.get("description", ""), body, headers, needs_key)
 
 
 def _fits(template: str, path: str) -> bool:
@@ -221,16 +222,16 @@ def _type(arm: Schema) -> str:
 
 
 def _range(arm: Schema) -> str:
-    unit, least, most = "", arm.get("minimum"), arm.get("maximum")
+    unit, low, high = "", arm.get("minimum"), arm.get("maximum")
     for suffix, name in (("Length", " characters"), ("Items", " entries")):
         if f"min{suffix}" in arm or f"max{suffix}" in arm:
-            unit, least, most = name, arm.get(f"min{suffix}"), arm.get(f"max{suffix}")
+            unit, low, high = name, arm.get(f"min{suffix}"), arm.get(f"max{suffix}")
     above, below = arm.get("exclusiveMinimum"), arm.get("exclusiveMaximum")
-    if least is not None and most is not None:
-        return f"{least} to {most}{unit}"
+    if low is not None and high is not None:
+        return f"{low} to {high}{unit}"
     parts = [
         f"{word} {bound}"
-        for word, bound in (("at least", least), ("above", above), ("at most", most), ("below", below))
+        for word, bound in (("at least", low), ("above", above), ("at most", high), ("below", below))
         if bound is not None
     ]
     return ", ".join(parts) + unit if parts else ""

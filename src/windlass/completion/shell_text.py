@@ -1,4 +1,4 @@
-"""Reads the words of a shell's line, finished or not, and knows where each of their characters stands."""
+"""Splits a shell command into words, finished or not, and keeps the position of each of their characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPECIAL = re.compile(r"[\s\"'\\$`&|;<>(){}*?!#~]")
 
 @dataclass(frozen=True)
 class MappedText:
-    """A text inside another: what it says, and where each of its characters (and its end) stands there."""
+    """A text inside another: its content, and the position of each of its characters (and its end) there."""
 
     text: str
     offsets: Sequence[int]
@@ -19,7 +19,7 @@ class MappedText:
     """The shell's quote that is open around it."""
 
     def put(self, insert: str, replace: tuple[int, int]) -> tuple[str, tuple[int, int]]:
-        """Say a change of this text as a change of the text around it."""
+        """Convert a change of this text to a change of the surrounding text."""
         start, end = (self.offsets[min(place, len(self.text))] for place in replace)
         return self.escaped(insert), (start, max(start, end))
 
@@ -78,7 +78,7 @@ def _next_word(text: str, at: int) -> int:
 
 
 def _raw_body(text: str, start: int) -> Word | None:
-    """Read an object that stands there without quotes, as no shell would but as people type it."""
+    """Read an unquoted JSON object: no shell would accept it, but people type it."""
     if text[start] != "{":
         return None
     depth, quote, at = 0, "", start

@@ -1,4 +1,4 @@
-"""What is offered for a half-typed call. Places are [from, to) in the characters of the whole text."""
+"""The results of completion. Positions are [from, to) in the characters of the whole text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVER = "http://127.0.0.1:8000"
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One thing that may stand at the cursor: what it is called, and what to put where."""
+    """One completion: its label, and which text to insert where."""
 
     text: str
     insert: str
@@ -26,7 +26,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Fix:
-    """A slip, and the text that sets it right."""
+    """A mistake, and the text that corrects it."""
 
     about: str
     insert: str
@@ -35,7 +35,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of the field, option, header or path under the cursor."""
+    """The documentation of the field, option, header or path under the cursor."""
 
     name: str
     type: str = ""
@@ -48,7 +48,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Suggestions:
-    """All that can be said about a text with a cursor in it."""
+    """All results for a text with a cursor in it."""
 
     kind: str
     method: str
@@ -66,15 +66,15 @@ class Suggestions:
 
 
 def put(text: str, change: Suggestion | Fix) -> str:
-    """Return the text with one candidate taken, or one slip set right."""
+    """Return the text with one suggestion or one fix applied."""
     start, end = change.replace
     return text[:start] + change.insert + text[end:]
 
 
 def put_all(text: str, fixes: Iterable[Fix]) -> str:
-    """Set all slips right, from the end to the beginning; of two that overlap, the later in the text is made.
+    """Apply all fixes, from the end to the beginning; of two that overlap, the later in the text is applied.
 
-    Of two for one place, what the first one puts there stands first.
+    If two insert at one position, the text of the first comes first.
     """
     upto = len(text) + 1
     for _, fix in sorted(enumerate(fixes), key=lambda each: (each[1].replace, each[0]), reverse=True):

@@ -1,4 +1,4 @@
-"""A value in a text, as a tree in which everything has a place: what json_text.py reads, finished or not."""
+"""The parsed tree of a JSON or Python value, with positions; `json_text` builds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TreeNode:
     end: int
     closed: bool = True
     value: Any = None
-    """What a string, number or literal stands for; the characters of a word or of code."""
+    """The value of a string, number or literal; the characters of a word or of code."""
     entries: list[TreeEntry] = field(default_factory=list)
     """Of an object, and of a call's arguments, whose positions have no key."""
     items: list[TreeNode] = field(default_factory=list)
@@ -36,7 +36,7 @@ class TreeNode:
 
 @dataclass(eq=False)
 class TreeEntry:
-    """A key and its value; `colon` is where the sign between them stands, -1 while there is none."""
+    """A key and its value; `colon` is the position of the sign between them, -1 while there is none."""
 
     key: TreeNode | None
     value: TreeNode | None = None
@@ -72,7 +72,7 @@ def written(value: Any, *, python: bool = False) -> str:
 
 
 def plain(node: TreeNode | None) -> Any:
-    """Return what a tree stands for; what is not known (a variable, a call) is None."""
+    """Return the value of a tree; unknown parts (a variable, a call) are None."""
     if node is None or node.kind in ("word", "code"):
         return None
     if node.kind in ("object", "arguments"):

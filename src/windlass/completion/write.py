@@ -61,22 +61,22 @@ def write_curl(call: FullCall) -> str:
 
 
 def write_python(call: FullCall) -> str:
-    asked = f'"{call.method}", {written(call.url)}, '
-    asked += f"headers={{{', '.join(_python_headers(call))}}}, " if _python_headers(call) else ""
-    asked += "json=body, " if call.body is not None else ""
-    asked += f"timeout={WAIT_S}"
+    arguments = f'"{call.method}", {written(call.url)}, '
+    arguments += f"headers={{{', '.join(_python_headers(call))}}}, " if _python_headers(call) else ""
+    arguments += "json=body, " if call.body is not None else ""
+    arguments += f"timeout={WAIT_S}"
     lines = ["import os", ""] if call.needs_key else []
     lines += ["import httpx", ""]
     lines += [f"body = {_python_body(call.body)}"] if call.body is not None else []
     if call.streams:
         lines += [
-            f"with httpx.stream({asked}) as reply:",
+            f"with httpx.stream({arguments}) as reply:",
             "    for line in reply.iter_lines():",
             '        if line.startswith("data: "):',
             "            print(line[6:])",
         ]
     else:
-        lines += [f"reply = httpx.request({asked})", "print(reply.text)"]
+        lines += [f"reply = httpx.request({arguments})", "print(reply.text)"]
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
-"""The control plane: the HTTP API, the job queue and its scheduler, and tenants.
+"""The control plane of a cluster: the HTTP API, the job queue, the scheduler, and tenants.
 
-`api` receives requests; `plane` keeps what runs on a cluster equal to what was submitted; `scheduler` decides
-which jobs run; `tenants` isolates them from each other.
+`api` receives requests; `plane` stores the submitted jobs and reconciles the cluster with them; `scheduler`
+decides which jobs run; `tenants` isolates tenants from each other.
 """

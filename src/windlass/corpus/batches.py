@@ -1,4 +1,4 @@
-"""Which sample, for whom, when: pure functions, so the whole state of the data is one integer.
+"""Which sample goes to which rank at which step: pure functions, so the whole data state is one integer.
 
 A part of `tokens` tokens has n = (tokens - 1) // context windows; window w begins at token w * context and
 has context + 1 tokens, because the target of each is the next one. Position i, counted from the first sample
@@ -46,17 +46,17 @@ def share_of(start: int, count: int, rank: int, world: int) -> range:
 def divided(start: int, count: int, weights: Sequence[int]) -> list[range]:
     """Divide `count` positions from `start` on in proportion to whole-number weights, leaving none out.
 
-    Borders are rounded sums of weights, so each share is within one of its due and no rounding adds up.
+    Boundaries are rounded sums of weights, so each share is within one of its due and no rounding adds up.
     """
-    total, border, before = sum(weights), 0, 0
+    total, boundary, before = sum(weights), 0, 0
     if total <= 0 or min(weights) < 0:
         raise BadInput(
             f"cannot divide a batch by weights {list(weights)}: they must be zero or more, not all zero"
         )
     shares = []
     for weight in weights:
-        border += weight
-        until = int(Fraction(count * border, total))
+        boundary += weight
+        until = int(Fraction(count * boundary, total))
         shares.append(range(start + before, start + until))
         before = until
     return shares

@@ -1,11 +1,11 @@
-"""Makes a corpus, from the files that a job names to shards that training maps into memory.
+"""Builds a corpus: from the files that a job names to shards that training maps into memory.
 
     list the files -> read and clean -> drop duplicates -> split -> tokenizer -> tokenise -> commit
 
-Input: the [corpus] table. Output: a directory under home/corpora, named by what it was made from, so that
-building the same again finds it there. With a store, a corpus that it has is used and one that it lacks is
-published there (corpus/remote/published.py). A build that dies leaves no manifest and thus no corpus; the
-next one clears its debris and starts over.
+Input: the [corpus] table. Output: a directory under home/corpora, named by a digest of its inputs, so that
+the same build finds it there. With a store, a corpus that is there is used, and a new one is published there
+(`remote.published`). A build that dies leaves no manifest and thus no corpus; the next build clears its
+debris and starts over.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def build_corpus(
     report: Report = silent,
     processes: int | None = None,
     *,
-    hands: Executor | None = None,
+    executor: Executor | None = None,
 ) -> Path:
     """Build the corpus, or find it built; return its directory.
 
-    Without `hands`, a pool of `processes` does the work.
+    Without `executor`, a pool of `processes` does the work.
     """
     tally = ReadProgress()
     given = _given_tokenizer(corpus)
@@ -60,7 +60,7 @@ def build_corpus(
     folder = _folder(corpus, home, files, given)
     origin = origin_for(corpus.store, folder.name, corpus.cache, home) if corpus.store else None
     if not is_whole(folder):
-        _make(_Build(corpus, files, given, folder, tally, report, hands or ProcessPool(processes)), origin)
+        _make(_Build(corpus, files, given, folder, tally, report, executor or ProcessPool(processes)), origin)
     if origin is not None:
         settle(folder, origin, report)
     return folder
@@ -72,7 +72,7 @@ def find_built(corpus: Corpus, home: Path) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """Tell a finished corpus from debris and from one whose files were cut short since."""
+    """Whether the directory holds a finished corpus with all its files at full length."""
     try:
         load_corpus(folder)
     except (NotFound, Damaged):
@@ -90,7 +90,7 @@ class _Build:
     folder: Path
     tally: ReadProgress
     report: Report
-    hands: Executor
+    executor: Executor
 
     def run(self) -> None:
         gathered = self._unique(gather(self._cleaned(), self.folder / CLEANED, self.tally.skipped))
@@ -101,22 +101,22 @@ class _Build:
 
     def _cleaned(self) -> Iterator[CleanBlock]:
         total, kept = sum(file.bytes for file in self.files), 0
-        for block, position in self.hands.clean(self.files, self.corpus, self.tally):
+        for block, position in self.executor.clean(self.files, self.corpus, self.tally):
             kept += len(block.source)
-            self._say("read", min(position, total), total, documents=kept)
+            self._report_stage("read", min(position, total), total, documents=kept)
             yield block
 
     def _unique(self, gathered: Gathered) -> Gathered:
         if not len(gathered):
             raise _empty(self.corpus, gathered.dropped, len(self.files))
         total = int(gathered.pieces.text_bytes.sum())
-        self._say("clean", 0, total)
+        self._report_stage("clean", 0, total)
         unique = gathered.without_duplicates(self.corpus.clean)
-        self._say("clean", total, total, documents=len(unique), dropped=len(gathered) - len(unique))
+        self._report_stage("clean", total, total, documents=len(unique), dropped=len(gathered) - len(unique))
         return unique
 
     def _tokenizer(self, gathered: Gathered, train: Pieces) -> Tokenizer:
-        """Take characters from the whole corpus, so that none is unknown; learn others from training text."""
+        """Take characters from the whole corpus, so that none is unknown; train others on training text."""
         wanted = self.corpus.tokenizer
         if wanted.kind == "char":
             total = int(gathered.pieces.text_bytes.sum())
@@ -132,7 +132,7 @@ class _Build:
         vocabulary = self.corpus.tokenizer.vocabulary
         total = min(sample_bytes(vocabulary), int(train.text_bytes.sum()))
         yield from self._watched(gathered.sample(train, total), total)
-        # The words are counted; what the library does now takes a while and says nothing.
+        # The words are counted; now the library merges for a while without reporting progress.
         self.report(Progress("merge", 0, vocabulary, "tokens"))
 
     def _watched(self, texts: Iterator[str], total: int) -> Iterator[str]:
@@ -140,7 +140,7 @@ class _Build:
         for text in texts:
             yield text
             done += len(text.encode())
-            self._say("tokenizer", min(done, total), total)
+            self._report_stage("tokenizer", min(done, total), total)
 
     def _commit(self, gathered: Gathered, parts: dict[str, Pieces], tokenizer: Tokenizer) -> None:
         """Write every file, the manifest last."""
@@ -174,16 +174,16 @@ class _Build:
         done, tokens, size = 0, 0, shard_tokens_of(self.corpus)
         counts = {part: PartCount(tokenizer.vocabulary) for part in parts}
         for part, pieces in parts.items():
-            blocks = self.hands.tokenise(gathered.path, pieces, tokenizer)
+            blocks = self.executor.tokenise(gathered.path, pieces, tokenizer)
             with PartWriter(writer, part, token_type(tokenizer.vocabulary), size) as shards:
                 for block in write_part(shards, pieces, blocks):
                     counts[part].add(block.tokens, block.document_tokens)
                     done, tokens = done + block.text_bytes, tokens + len(block.tokens)
-                    self._say("tokenise", done, total, tokens=tokens)
+                    self._report_stage("tokenise", done, total, tokens=tokens)
                 counts[part].record = shards.record
         return counts
 
-    def _say(self, stage: str, done: int, total: int, **note: int) -> None:
+    def _report_stage(self, stage: str, done: int, total: int, **note: int) -> None:
         self.report(Progress(stage, done, total, "B", {k: format_count(v) for k, v in note.items()}))
 
 
@@ -197,7 +197,7 @@ def _folder(corpus: Corpus, home: Path, files: Sequence[SourceFile], given: Toke
 
 
 def _make(build: _Build, origin: Origin | None) -> None:
-    """Adopt the corpus when its store has it, or else build it; leave nothing when that fails."""
+    """Adopt the corpus if its store has it, or else build it; on failure, leave nothing."""
     folder = build.folder
     lock = folder.with_name(f".{folder.name}.lock")
     with translate_os_errors(str(folder)), locked(lock, f"the corpus {folder.name}"):
@@ -213,7 +213,7 @@ def _make(build: _Build, origin: Origin | None) -> None:
 
 
 def _begin(folder: Path) -> None:
-    """Make an empty directory; what a dead build left there goes."""
+    """Make an empty directory; remove what a dead build left there."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)

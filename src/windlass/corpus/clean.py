@@ -1,7 +1,7 @@
 """Decides which documents are kept, and in what form; a pure function of one block.
 
-Input: a block of documents and the rules. Output: the cleaned text of those that stay, with what later
-stages need to know of each (lengths, fingerprint, sketch), and a count of those dropped for each reason.
+Input: a block of documents and the rules. Output: the cleaned text of those kept, with the facts that
+later stages need (lengths, fingerprint, sketch), and a count of those dropped for each reason.
 A block knows nothing of other blocks, so the result does not depend on how many processes share the work.
 """
 
@@ -30,7 +30,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class CleanBlock:
-    """The documents of a block that stay. Arrays have one row a document."""
+    """The kept documents of a block. Arrays have one row per document."""
 
     text: bytes
     """UTF-8, one document after the other."""
@@ -81,7 +81,7 @@ def normalised(text: str) -> str:
 
 
 def refusal(text: str, min_chars: int, max_chars: int | None, max_repetition: float) -> str | None:
-    """Say why a document is dropped, or None when it stays."""
+    """Return why a document is dropped, or None when it is kept."""
     if not text or text.isspace():
         return "empty"
     if len(text) < min_chars:

@@ -1,6 +1,6 @@
-"""A finished corpus, as training, evaluation and the terminal see it.
+"""Opens a finished corpus, for training, evaluation and the CLI.
 
-Input: the directory that build.py committed or corpus/remote/published.py adopted. Output: tokenizer, train
+Input: the directory that `build` committed or `remote.published` adopted. Output: tokenizer, train
 and validation tokens, counts.
 """
 
@@ -43,7 +43,7 @@ class BuiltCorpus:
     config: dict[str, Any]
     stats: dict[str, Any]
     cache: ShardCache | None = None
-    """Through which the tokens come when they lie on a store."""
+    """The cache through which tokens are read when they are on a store."""
 
     def part(self, name: str) -> TokenPart:
         if name not in PARTS:
@@ -51,7 +51,7 @@ class BuiltCorpus:
         return self.train if name == "train" else self.validation
 
     def facts(self) -> CacheFacts | None:
-        """Return what this process got out of the cache; None for a corpus that lies on this machine."""
+        """Return the cache statistics of this process; None for a corpus on local disk."""
         return None if self.cache is None else self.cache.facts()
 
     def document_id(self, part: str, document: int) -> str:
@@ -75,7 +75,7 @@ def load_corpus(path: Path, *, thorough: bool = False) -> BuiltCorpus:
         verify(StoreDir(origin.url) if origin else place, manifest)
     table = json.loads(read_verified(place, TABLE, manifest))
     if table["format"] != FORMAT:
-        raise Damaged(f"{path}: corpus of unknown format {table['format']!r}", hint=f"known: {FORMAT}")
+        raise Damaged(f"{path}: unknown corpus format {table['format']!r}", hint=f"known: {FORMAT}")
     cache = ShardCache(origin, content_digest(manifest), manifest.files) if origin else None
     return _opened(path, place, manifest, table, cache)
 

@@ -1,6 +1,6 @@
-"""What the stages after cleaning work on: all documents that stay, with their text in one file.
+"""All documents that cleaning keeps, for the later stages.
 
-Text lies on disk; what is known of each document (under 400 bytes) lies in memory.
+Their text is in one file on disk; the facts about each document (under 400 bytes) are in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAMPLE_PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gathered:
-    """Documents, one row each, and the reasons for those that are gone."""
+    """Documents, one row each, and why the others were dropped."""
 
     path: Path
     pieces: Pieces

@@ -1,7 +1,7 @@
-"""Who does the stages that touch every byte of a text: a process pool here, or Apache Beam (on_beam.py).
+"""Runs the stages that touch every byte of a text: a process pool here, or Apache Beam (`on_beam`).
 
 The stages are the same pure functions, and their results are taken in the order of the documents, so a
-corpus has the same bytes whoever builds it.
+corpus has the same bytes on every executor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SMALL_BYTES = 4 << 20
 
 
 class Executor(Protocol):
-    """Does the stages; `tally` learns how far reading has come and what was passed over."""
+    """Runs the stages; `tally` counts the bytes read and what was skipped."""
 
     def clean(
         self, files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress
@@ -39,10 +39,10 @@ class Executor(Protocol):
 
 
 class ProcessPool:
-    """Processes of this machine: as many as pay, or as asked for."""
+    """Processes of this machine: as many as pay off, or as requested."""
 
     def __init__(self, processes: int | None = None) -> None:
-        self._asked = processes
+        self._processes = processes
 
     def clean(
         self, files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress
@@ -50,14 +50,14 @@ class ProcessPool:
         """Read in this process, clean in the others."""
         positions: deque[int] = deque()
         blocks = _noted(documents(files, corpus, tally), tally, positions)
-        processes = processes_for(sum(file.bytes for file in files), self._asked)
+        processes = processes_for(sum(file.bytes for file in files), self._processes)
         for block in spread(functools.partial(clean_block, corpus=corpus), blocks, processes=processes):
             yield block, positions.popleft()
 
     def tokenise(self, text: Path, pieces: Pieces, tokenizer: Tokenizer) -> Iterator[TokenBlock]:
         total = int(pieces.text_bytes.sum())
         # A small part is done sooner than processes are started for it.
-        processes = processes_for(total, self._asked) if total > SMALL_BYTES else 1
+        processes = processes_for(total, self._processes) if total > SMALL_BYTES else 1
         return tokenise(text, pieces, tokenizer, processes)
 
 

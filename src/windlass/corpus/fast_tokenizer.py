@@ -1,4 +1,4 @@
-"""The quick way from text to token ids for our own tokenizers.
+"""The quick path from text to token ids for our own tokenizers.
 
 Encoding a word costs the library far more than looking it up, and a corpus repeats its words: the pieces
 that the tokenizer's pattern cuts ASCII text into are encoded once each and remembered. Text in other
@@ -23,7 +23,7 @@ Ids = npt.NDArray[np.uint32]
 
 MAX_WORDS = 1 << 20
 
-# vocabulary.PATTERN as it reads on ASCII text.
+# train_tokenizer.PATTERN as it reads on ASCII text.
 _WORD = re.compile(
     r"[^\r\nA-Za-z0-9]?[A-Za-z]+|[0-9]{1,3}| ?[^\sA-Za-z0-9]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", re.ASCII
 )
@@ -64,7 +64,7 @@ class PlainEncoder:
 
 
 class CharEncoder:
-    """One token a character: a table from code point to id."""
+    """One token per character: a table from code point to id."""
 
     cuts_at_lines = True
 
@@ -80,7 +80,7 @@ class CharEncoder:
 
 
 class SpaceEncoder:
-    """One token a word between white space: a table from word to id."""
+    """One token per word between white space: a table from word to id."""
 
     cuts_at_lines = True
 
@@ -118,7 +118,7 @@ class WordEncoder:
 
 
 class _Words:
-    """A table from words to ids that grows as words are met."""
+    """A table from words to ids that grows with every new word."""
 
     _numbers: _Numbers
     _starts: npt.NDArray[np.int64]
@@ -167,7 +167,7 @@ class _Words:
 
 
 class _Numbers(dict[str, int]):
-    """Numbers words in the order in which they are first asked for."""
+    """Numbers words in the order of their first look-up."""
 
     def __init__(self) -> None:
         super().__init__()

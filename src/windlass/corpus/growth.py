@@ -1,6 +1,6 @@
-"""How many different n-grams a text has, in a quarter, a half and the whole of a sample of it.
+"""Counts the distinct n-grams in a quarter, a half and the whole of a sample of a text.
 
-From these the planner tells what counting the whole text will take (plan/local/ngram.py). The sample is
+From these the planner predicts the cost of counting the whole text (plan/local/ngram.py). The sample is
 many short pieces from all over the text, because neighbours resemble each other; the smaller ones are every
 fourth and every second of its pieces.
 """
@@ -25,9 +25,9 @@ Triple = tuple[int, int, int]
 """In a quarter, a half and the whole of the sample."""
 
 
-def sampled(part: TokenPart, most: int = SAMPLE_TOKENS) -> Pieces:
+def sampled(part: TokenPart, max_tokens: int = SAMPLE_TOKENS) -> Pieces:
     """Return pieces from all over a text, a multiple of four of them; all of a short text."""
-    tokens = min(part.tokens, most)
+    tokens = min(part.tokens, max_tokens)
     count = max(PARTS[0], tokens // PIECE_TOKENS // PARTS[0] * PARTS[0])
     size = tokens // count
     starts = np.linspace(0, part.tokens - size, count).astype(np.int64).tolist()
@@ -35,11 +35,11 @@ def sampled(part: TokenPart, most: int = SAMPLE_TOKENS) -> Pieces:
 
 
 def growth_of(pieces: Pieces, thresholds: Sequence[int]) -> list[tuple[Triple, Triple]]:
-    """Return, order by order, how many different n-grams there are and how many above a threshold."""
+    """Return, for each order, the number of distinct n-grams and of those above the threshold."""
     found = []
     for order, threshold in enumerate(thresholds, start=1):
         counts = [_counts(pieces[::every], order) for every in PARTS]
-        seen, kept = ([int((c > least).sum()) for c in counts] for least in (0, threshold))
+        seen, kept = ([int((c > minimum).sum()) for c in counts] for minimum in (0, threshold))
         found.append(((seen[0], seen[1], seen[2]), (kept[0], kept[1], kept[2])))
     return found
 

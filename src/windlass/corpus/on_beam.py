@@ -3,9 +3,9 @@
     files -> read and clean each -> SCRATCH/clean/FILE-BLOCK.text, .npz    (then SCRATCH/clean/FILE.json)
     spans of cleaned text -> tokens -> SCRATCH/tokens/BLOCK.npz
 
-Workers leave their results in a scratch place that all of them reach, under names that follow from the
-input alone: a bundle that Beam runs twice writes the same bytes twice. What is global (duplicates, the split,
-the tokenizer) is decided by the process that asked, from what is known of each document.
+Workers write their results to a scratch directory that all of them reach, under names that follow from the
+input alone: a bundle that Beam runs twice writes the same bytes twice. Global decisions (duplicates, the
+split, the tokenizer) are made by the calling process, from the facts about each document.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BeamExecutor:
         self._names: list[str] = []
         self._starts: list[int] = []
         self._end = 0
-        """Where each file of cleaned text lies in the whole of it."""
+        """The offset of each file of cleaned text in the whole."""
 
     def clean(
         self, files: Sequence[SourceFile], corpus: Corpus, tally: ReadProgress
@@ -65,12 +65,12 @@ class BeamExecutor:
         with self._watched(place, "read", sizes):
             self._run(enumerate(files), CleanFile(corpus, place.url))
         for number, file in enumerate(files):
-            told = json.loads(place.read(f"{number:08d}.json"))
-            if "error" in told:
-                raise BadInput(told["error"], hint=told["hint"])
-            tally.skipped += Counter(told["skipped"])
+            report = json.loads(place.read(f"{number:08d}.json"))
+            if "error" in report:
+                raise BadInput(report["error"], hint=report["hint"])
+            tally.skipped += Counter(report["skipped"])
             tally.finish(file)
-            for block in range(told["blocks"]):
+            for block in range(report["blocks"]):
                 yield self._taken(place, f"{number:08d}-{block:06d}"), tally.finished_bytes
 
     def tokenise(self, text: Path, pieces: Pieces, tokenizer: Tokenizer) -> Iterator[TokenBlock]:
@@ -94,7 +94,7 @@ class BeamExecutor:
         place.remove()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the scratch directory."""
         StoreDir(self._scratch).remove()
 
     def _run(self, work: Any, do: Callable[[Any], None]) -> None:
@@ -115,14 +115,14 @@ class BeamExecutor:
         return CleanBlock(text=text, dropped=dropped, **{key: columns[key] for key in COLUMNS})
 
     def _reach(self, span: TextSpan) -> Reach:
-        """Find the file that holds a span; no document lies in two."""
+        """Find the file that holds a span; no document spans two."""
         which = int(np.searchsorted(self._starts, span.start, side="right")) - 1
         start = self._starts[which]
         return f"{self._names[which]}.text", span.start - start, span.stop - start
 
     @contextmanager
     def _watched(self, place: StoreDir, stage: str, sizes: Mapping[str, int]) -> Iterator[None]:
-        """Report, while a pipeline runs, how much of the work has left its result."""
+        """Report progress while a pipeline runs, by the results written so far."""
         done, total = threading.Event(), sum(sizes.values())
 
         def watch() -> None:
@@ -141,7 +141,7 @@ class BeamExecutor:
 
 @dataclass(frozen=True)
 class CleanFile:
-    """Reads and cleans one file; what is wrong with it is told in its place, whatever runner met it."""
+    """Reads and cleans one file; an error is written in place of the result, so it survives any runner."""
 
     corpus: Corpus
     url: str
@@ -154,10 +154,10 @@ class CleanFile:
             for block in in_blocks(found):
                 self._leave(place, f"{number:08d}-{blocks:06d}", clean_block(block, self.corpus))
                 blocks += 1
-            told: dict[str, Any] = {"blocks": blocks, "skipped": tally.skipped}
+            report: dict[str, Any] = {"blocks": blocks, "skipped": tally.skipped}
         except WindlassError as error:
-            told = {"error": error.message, "hint": error.hint}
-        place.write(f"{number:08d}.json", json.dumps(told).encode())
+            report = {"error": error.message, "hint": error.hint}
+        place.write(f"{number:08d}.json", json.dumps(report).encode())
 
     def _leave(self, place: StoreDir, name: str, block: CleanBlock) -> None:
         columns = {key: getattr(block, key) for key in COLUMNS}
@@ -168,7 +168,7 @@ class CleanFile:
 
 @dataclass(frozen=True)
 class EncodeSpans:
-    """Encodes one block of spans, read from where they lie."""
+    """Encodes one block of spans, read from the cleaned files."""
 
     tokenizer: Tokenizer
     texts: str

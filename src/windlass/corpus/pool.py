@@ -1,7 +1,7 @@
 """Spreads pure work over processes; the results come back in the order of the inputs.
 
-Workers are spawned, not forked: a fork would copy the locks of running threads. They do not hear Ctrl-C,
-which is for the process that asked; it then ends them. When that process is killed, the kernel ends them.
+Workers are spawned, not forked: a fork would copy the locks of running threads. They ignore Ctrl-C; the
+parent handles it and ends them. When the parent is killed, the kernel ends them.
 """
 
 from __future__ import annotations
@@ -56,28 +56,28 @@ def spread(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def processes_for(total_bytes: int, asked: int | None) -> int:
-    """Return how many processes pay: starting one costs as much as about two megabytes of work."""
+def processes_for(total_bytes: int, requested: int | None) -> int:
+    """Return the number of processes: starting one costs as much as about two megabytes of work."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return asked if asked is not None else max(1, min(cores, total_bytes >> 21))
+    return requested if requested is not None else max(1, min(cores, total_bytes >> 21))
 
 
 def _in_order(
-    pool: ProcessPoolExecutor, work: Callable[[T], R], items: Iterable[T], most: int
+    pool: ProcessPoolExecutor, work: Callable[[T], R], items: Iterable[T], max_running: int
 ) -> Iterator[R]:
     running: deque[Future[R]] = deque()
     for item in items:
-        with _deaf():  # the first submission starts the processes
+        with _sigint_blocked():  # the first submission starts the processes
             running.append(pool.submit(work, item))
-        if len(running) >= most:
+        if len(running) >= max_running:
             yield running.popleft().result()
     while running:
         yield running.popleft().result()
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Hold Ctrl-C back meanwhile; processes started within never hear it, not even while they import."""
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT; processes started within inherit that and ignore Ctrl-C even while they import."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,8 +1,8 @@
 """Turns files into documents.
 
-Input: the files of a corpus, at any URL, plain or compressed (.gz, .zst).
-Output: documents in a fixed order. A file that is no text is skipped and counted; a file that is broken
-(a line that is not JSON, a torn archive) stops the build, because silently losing part of it would be worse.
+Input: the files of a corpus, at any URL, plain or compressed (.gz, .zst). Output: documents in a fixed
+order. A file that is no text is skipped and counted; a file that is broken (a line that is not JSON, a
+truncated archive) stops the build, because silently losing part of it would be worse.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Token ids on disk, memory-mapped, with the borders of documents kept.
+"""Token ids on disk, memory-mapped, with the boundaries of documents kept.
 
-A part (train, validation) is a row of files of little-endian integers, and a table with one row for each
-document. Readers see one long row of tokens. Files that lie on a store come through a cache
-(corpus/remote/remote_part.py). The format is docs/formats/corpus.md.
+A part (train, validation) is a series of files of little-endian integers, and a table with one row for each
+document. Readers see one long array of tokens. Files on a store come through a cache
+(`remote.remote_part`). The format is docs/formats/corpus.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def token_type(vocabulary: int) -> np.dtype[Any]:
 
 
 def shard_tokens_of(corpus: Corpus) -> int:
-    """Return how many tokens go into one file: as asked for, or as suits where the corpus is kept."""
+    """Return how many tokens go into one file: as configured, or a default for local files or a store."""
     return corpus.shard_tokens or (STORED_SHARD_TOKENS if corpus.store else SHARD_TOKENS)
 
 
@@ -51,7 +51,7 @@ class PartRecord:
     documents: int
     text_bytes: int
     shards: tuple[int, ...]
-    """Tokens in each file; no document border is implied between them."""
+    """Tokens in each file; no document boundary is implied between them."""
 
 
 class PartWriter:
@@ -86,7 +86,7 @@ class PartWriter:
         return PartRecord(self.tokens, self._documents, self._text_bytes, tuple(self._shards))
 
     def add_tokens(self, tokens: Ints) -> None:
-        """Append tokens, going on in the next file where one is full."""
+        """Append tokens; a full file is followed by the next."""
         tokens = tokens.astype(self._kind, copy=False)
         while len(tokens):
             if self._file is None or self._shards[-1] == self._shard_tokens:
@@ -130,7 +130,7 @@ class PartFiles(Protocol):
     def documents(self, rows: int) -> npt.NDArray[np.uint64]: ...
 
     def expect(self, numbers: Sequence[int]) -> None:
-        """Be told which shards are read next."""
+        """Announce which shards are read next, so that they can be prefetched."""
 
 
 class LocalFiles:
@@ -150,7 +150,7 @@ class LocalFiles:
 
 
 class TokenPart:
-    """A part to read from: one long row of tokens, and its documents."""
+    """A part to read from: one long array of tokens, and its documents."""
 
     def __init__(
         self, folder: Path, record: PartRecord, kind: np.dtype[Any], files: PartFiles | None = None
@@ -186,7 +186,7 @@ class TokenPart:
         return np.concatenate(pieces) if pieces else self._shards[0][:0]
 
     def expect(self, windows: npt.ArrayLike, context: int) -> None:
-        """Say which windows are read next, so that their shards are fetched ahead; return at once."""
+        """Announce which windows are read next, so that their shards are prefetched; return at once."""
         if not isinstance(self._files, LocalFiles):
             self._files.expect(shards_of(windows, context, self._ends))
 

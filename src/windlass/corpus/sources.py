@@ -1,4 +1,4 @@
-"""Finds the files that a corpus names, and gives the result its name.
+"""Lists the files of a corpus, and computes the digest that names the result.
 
 Input: the [corpus] table of a job. Output: the files in a fixed order, and a digest that changes when
 the table, a file or the format changes; equal digests mean that there is nothing to build.
@@ -51,16 +51,16 @@ def list_sources(corpus: Corpus, skipped: Counter[str]) -> list[SourceFile]:
 
 
 def corpus_key(corpus: Corpus, files: Sequence[SourceFile], tokenizer_digest: str = "") -> str:
-    """Name the corpus that these files and this table give."""
-    asked: dict[str, object] = {
+    """Return the digest that names the corpus of these files and this table."""
+    inputs: dict[str, object] = {
         "format": FORMAT,
         "corpus": corpus.model_dump(mode="json", exclude={"store", "cache", "shard_tokens"}),
         "files": [[f.name, f.bytes, f.mark, f.kind] for f in files],
         "tokenizer": tokenizer_digest,
     }
     if (shard_tokens := shard_tokens_of(corpus)) != SHARD_TOKENS:
-        asked["shard_tokens"] = shard_tokens
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        inputs["shard_tokens"] = shard_tokens
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def _named(source: str, corpus: Corpus, skipped: Counter[str]) -> list[SourceFile]:
@@ -74,7 +74,7 @@ def _named(source: str, corpus: Corpus, skipped: Counter[str]) -> list[SourceFil
 
 
 def _inside(source: str, entry: StoredFile) -> PurePosixPath:
-    """Return where the file lies under the source; a file that is itself the source lies at its root."""
+    """Return the path of the file relative to the source; empty if the file is itself the source."""
     fixed: list[str] = []
     for part in StoreDir(source).root.strip("/").split("/"):
         if any(c in part for c in "*?["):

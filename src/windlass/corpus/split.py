@@ -1,6 +1,6 @@
 """Divides documents between training and validation.
 
-Input: what is known of every document that stays. Output: pieces of text, in document order, each in one
+Input: the facts about every kept document. Output: pieces of text, in document order, each in one
 part. `hash` holds out whole documents by their fingerprint, so a text is on the same side in every build,
 whatever else the corpus holds, and equal texts never lie on both sides. `tail` holds out the end of each.
 `auto` takes whole documents where there are enough of them, and tails of a few long ones.
@@ -80,7 +80,7 @@ def _by_tail(documents: Pieces, tail_bytes: UInt64s, share: float) -> tuple[Piec
     train, validation = heads.only(head_bytes > 0), tails.only(tail_bytes > 0)
     if not len(train) or not len(validation):
         raise BadInput(
-            f"the documents are too short to be cut at {share:g} from their end",
+            f"the documents are too short to hold out {share:g} of each",
             hint='set split = "hash", or another validation_share',
         )
     return train, validation

@@ -1,4 +1,4 @@
-"""Counts what a corpus holds, while it is written, and says it for people.
+"""Counts a corpus while it is written, and formats the counts.
 
 Input: the tokens of each part as they pass. Output: a table of plain numbers, kept in corpus.json.
 """
@@ -37,7 +37,7 @@ def bucket_of(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def describe(counts: Mapping[str, PartCount], vocabulary: int) -> dict[str, Any]:
-    """Return what the parts hold together."""
+    """Return the counts of all parts together."""
     records = [count.record for count in counts.values()]
     tokens, text_bytes = sum(r.tokens for r in records), sum(r.text_bytes for r in records)
     used = sum(count.uses for count in counts.values())
@@ -57,12 +57,12 @@ def draw_lengths(lengths: Mapping[str, int]) -> list[str]:
     if not lengths:
         return []
     present = [int(length) for length in lengths]
-    most = max(lengths.values())
+    highest = max(lengths.values())
     lines = []
     low = min(present)
     while low <= max(present):
         count = lengths.get(str(low), 0)
-        lines.append(f"{_range(low):>15}  {_bar(count, most):<{BAR}}  {count}")
+        lines.append(f"{_range(low):>15}  {_bar(count, highest):<{BAR}}  {count}")
         low *= 2
     return lines
 
@@ -71,9 +71,9 @@ def _range(low: int) -> str:
     return f"{format_count(low)} to {format_count(2 * low - 1)}" if low > 1 else "1"
 
 
-def _bar(count: int, most: int) -> str:
-    """Draw in eighths of a character; whatever is there at all shows at least a sliver."""
-    eighths = max(1 if count else 0, round(8 * BAR * count / most))
+def _bar(count: int, highest: int) -> str:
+    """Draw in eighths of a character; a count above zero shows at least one eighth."""
+    eighths = max(1 if count else 0, round(8 * BAR * count / highest))
     return "█" * (eighths // 8) + _PARTS[eighths % 8]
 
 

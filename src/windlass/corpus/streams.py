@@ -1,7 +1,7 @@
-"""Opens a file at any URL as plain bytes, whatever it is packed in, and counts how far reading has come.
+"""Opens a file at any URL as plain bytes, decompressed, and counts the bytes read.
 
-Input: a source file, plain or compressed (.gz, .zst). Output: a buffered stream of its content. A torn
-archive is told as what it is, never read as a shorter one.
+Input: a source file, plain or compressed (.gz, .zst). Output: a buffered stream of its content. A truncated
+archive is an error, never read as a shorter file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass
 class ReadProgress:
-    """How far reading has come, and what was passed over and why."""
+    """The bytes read so far, and what was skipped and why."""
 
     skipped: Counter[str] = field(default_factory=Counter)
     finished_bytes: int = 0
     position: Callable[[], int] = int
-    """Says how far the file that is open has come."""
+    """Returns the position in the open file."""
 
     @property
     def read_bytes(self) -> int:
@@ -43,7 +43,7 @@ class ReadProgress:
 
 @contextmanager
 def plain_bytes(file: SourceFile, tally: ReadProgress) -> Iterator[io.BufferedReader]:
-    """Open a file as plain bytes; a torn archive is told as what it is."""
+    """Open a file as plain bytes; raise BadInput for a truncated archive."""
     with opened(file.url) as raw:
         tally.position = raw.tell
         try:
@@ -65,7 +65,7 @@ def _decompressed(raw: IO[bytes], file: SourceFile) -> io.BufferedReader:
 
 
 def _unzstd(raw: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the content of one or more frames; unlike the library's own reader, notice a torn last one."""
+    """Yield the content of one or more frames; unlike the library's reader, detect a truncated last one."""
     import zstandard
 
     frame = zstandard.ZstdDecompressor().decompressobj()

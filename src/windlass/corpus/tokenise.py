@@ -2,7 +2,7 @@
 
 Input: the file of cleaned text, the pieces of a part, the tokenizer. Output: for every block of about a
 megabyte, the tokens, with the end token after every document, and how many each document has. Blocks are
-encoded in processes that map the text themselves, so only positions and tokens travel.
+encoded in processes that map the text themselves, so only positions and tokens are exchanged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def tokenise(text: Path, pieces: Pieces, tokenizer: Tokenizer, processes: int) -
 def write_part(writer: PartWriter, pieces: Pieces, blocks: Iterator[TokenBlock]) -> Iterator[TokenBlock]:
     """Store blocks as they come, with the rows of the documents that they finish.
 
-    Blocks are handed on with the whole lengths of those documents, parts in earlier blocks included.
+    Blocks are yielded with the whole lengths of those documents, including their parts in earlier blocks.
     """
     done, start, unfinished = 0, 0, 0
     for block in blocks:
@@ -99,15 +99,15 @@ def span_blocks(data: mmap.mmap, pieces: Pieces, *, cuts: bool) -> Iterator[list
 
 def _spans(data: mmap.mmap, start: int, stop: int, cuts: bool) -> Iterator[TextSpan]:
     while cuts and stop - start > 2 * BLOCK_BYTES:
-        border = _line_border(data, start + BLOCK_BYTES, stop)
-        if border is None:
+        boundary = _line_boundary(data, start + BLOCK_BYTES, stop)
+        if boundary is None:
             break
-        yield TextSpan(start, border, ends=False)
-        start = border
+        yield TextSpan(start, boundary, ends=False)
+        start = boundary
     yield TextSpan(start, stop, ends=True)
 
 
-def _line_border(data: mmap.mmap, start: int, stop: int) -> int | None:
+def _line_boundary(data: mmap.mmap, start: int, stop: int) -> int | None:
     """Find a line feed with a visible ASCII character behind it, which no token reaches across."""
     while (found := data.find(b"\n", start, stop - 1)) >= 0:
         if 0x21 <= data[found + 1] <= 0x7E or 0xE5 <= data[found + 1] <= 0xE9:
@@ -117,7 +117,7 @@ def _line_border(data: mmap.mmap, start: int, stop: int) -> int | None:
 
 
 class _Worker:
-    """What a process keeps between blocks."""
+    """Per-process state that is kept between blocks."""
 
     data: mmap.mmap | None = None
     encoder: BlockEncoder

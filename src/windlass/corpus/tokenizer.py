@@ -1,7 +1,7 @@
-"""Text to token ids and back: what training and serving keep of a tokenizer.json.
+"""Text to token ids and back, with a tokenizer.json.
 
 Special tokens written out in a text are text: a document that mentions `<|end|>` does not end there.
-Only `encode(..., markers=True)` reads them as the tokens they name, for templates that we fill ourselves.
+Only `encode(..., markers=True)` reads them as the tokens they name, for chat templates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MASKS = (MASK, "<mask>", "[MASK]")
 
 
 class Tokenizer:
-    """A tokenizer.json, its tokenizer_config.json, and the ids that the rest of the house asks for."""
+    """A tokenizer.json, its tokenizer_config.json, and the ids that other packages use."""
 
     def __init__(self, data: bytes, *, where: str = FILE, config: Mapping[str, Any] | None = None) -> None:
         self.json, self.where, self.config = data, where, dict(config or {})
@@ -58,22 +58,22 @@ class Tokenizer:
 
     @functools.cached_property
     def special_ids(self) -> frozenset[int]:
-        """Ids that stand for no text."""
+        """Ids of special tokens, which stand for no text."""
         added = self.inner.get_added_tokens_decoder()
         return frozenset(number for number, token in added.items() if token.special)
 
     def encode(self, text: str, *, markers: bool = False) -> list[int]:
-        """Return the ids of a text; with `markers`, special tokens in it count as what they name."""
+        """Return the ids of a text; with `markers`, special tokens written in it are read as such."""
         inner = self._with_markers if markers else self.inner
         return list(inner.encode(_valid(text), add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many texts on all cores; no offsets are kept, which is the quick way."""
+        """Encode many texts on all cores; no offsets are kept, which is faster."""
         found = self.inner.encode_batch_fast([_valid(text) for text in texts], add_special_tokens=False)
         return [list(one.ids) for one in found]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Return the text of ids; special tokens are left out unless asked for."""
+        """Return the text of ids; special tokens are left out unless `special`."""
         return str(self.inner.decode(list(ids), skip_special_tokens=not special))
 
     def token(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Makes a tokenizer from text: a byte-level BPE, one token a character, or one a word.
+"""Makes a tokenizer from text: a byte-level BPE, one token per character, or one per word.
 
 Input: an iterator of texts. Output: a tokenizer.json that Hugging Face's `tokenizers` loads. Ids 0, 1, ...
 are the special tokens, the end of a document first; with words they come last.
@@ -31,7 +31,7 @@ SAMPLE_BYTES_PER_TOKEN = 1 << 10
 
 
 def sample_bytes(vocabulary: int) -> int:
-    """Return how much text is enough to learn merges from: more barely changes them, but takes longer."""
+    """Return how many bytes are enough to learn merges from: more barely changes them, but takes longer."""
     return min(MAX_SAMPLE_BYTES, max(MIN_SAMPLE_BYTES, vocabulary * SAMPLE_BYTES_PER_TOKEN))
 
 
@@ -88,7 +88,7 @@ def take_words(texts: Iterable[str], vocabulary: int) -> Tokenizer:
 
 
 def kind_of(tokenizer: Tokenizer) -> str:
-    """Tell our own tokenizers, whose text we know how to cut: "bpe", "char" or "word", from "other"."""
+    """Return "bpe", "char" or "word" for our own tokenizers, whose text may be cut; else "other"."""
     data: dict[str, Any] = json.loads(tokenizer.json)
     if data.get("normalizer") is not None or data.get("pre_tokenizer") is None:
         return "other"

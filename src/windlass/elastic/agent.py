@@ -1,9 +1,9 @@
-"""The launcher of one machine in an elastic run: keeps a nursery and coordinators alive, obeys who leads.
+"""The agent of one machine in an elastic run: keeps a fork server and coordinators alive, obeys the leader.
 
-    find the leader by its lease -> say hello -> start and kill workers as told, report their ends -> over
+    find the leader by its lease -> say hello -> start and kill workers on request, report exits -> run ended
 
-It decides nothing about the run. When the leader is gone it looks for the next one; meanwhile its workers
-train on. How the run ended it hears from the leader, or reads in the run's directory.
+The agent decides nothing about the run. When the leader is gone, the agent looks for the next one while its
+workers keep training. It learns how the run ended from the leader, or from the run's directory.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LOOK_EVERY_S = 0.1
 CONNECT_S = 1.0
 RETRY_S = 0.2
 SILENT_S = 2.0
-"""Without a beat of the leader, after which another one is looked for."""
+"""Without a heartbeat of the leader for so long, the agent looks for another leader."""
 GRACE_S = 5.0
-"""For workers to end once the run is over."""
+"""Time for workers to exit once the run is over."""
 CANDIDATES = 2
-"""Coordinators on each machine: when the one that leads dies, another is there already."""
+"""Coordinator processes on each machine: when the leader dies, another candidate is already running."""
 MAX_CANDIDATE_DEATHS = 10
-"""In a row, of a coordinator that lives less than EARLY_S."""
+"""Consecutive exits of a coordinator within EARLY_S of its start, after which the agent fails."""
 EARLY_S = 2.0
 
 Tell = Callable[[dict[str, Any]], None]
@@ -59,16 +59,17 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class AgentSite:
-    """Where an agent is, and what it starts there."""
+    """The machine of an agent, and the processes it starts there."""
 
     folder: Path
     node: str
     host: str
-    nursery: str = FORK_SERVER
+    fork_server: str = FORK_SERVER
     coordinator: str = ELASTIC_COORDINATOR
     entry: str = ""
-    """MODULE:FUNCTION that a worker is; the nursery knows the usual one."""
-    most: int = 0
+    """MODULE:FUNCTION that a worker runs; empty for the fork server's default."""
+    max_workers: int = 0
+    """Limit of workers on this machine; 0 for none."""
 
     @property
     def arguments(self) -> list[str]:
@@ -81,67 +82,67 @@ class Agent:
     def __init__(
         self, site: AgentSite, tell: Tell, *, leaves: bool = False, leave_after_s: float | None = None
     ) -> None:
-        """Asked to end, an agent asks for the end of the run; one that `leaves` goes alone.
+        """When interrupted, an agent asks the leader to stop the run; with `leaves`, it leaves at once.
 
-        One that leaves after a while goes with the run if that ends meanwhile.
+        With `leave_after_s` it leaves after that time, unless the run has ended before.
         """
         self._site, self._tell = site, tell
         self._leave_after_s = 0.0 if leaves else leave_after_s
-        self._asked_s = 0.0
+        self._interrupted_s = 0.0
         self._lease = StoreDir(site.folder / COORDINATOR)
         self._link: Link | None = None
         self._epoch = 0
-        self._heard_s = self._tried_s = 0.0
-        self._asked = self._passed_on = 0
+        self._last_seen_s = self._tried_s = 0.0
+        self._interruptions = self._passed_on = 0
         self._over: RunEnded | None = None
 
     def run(self) -> bool:
-        """Take part until the run is over. Return False when it was stopped; raise how it failed."""
+        """Take part until the run is over. Return False if it was stopped; raise the error if it failed."""
         site = self._site
         entry = ["--entry", site.entry] if site.entry else []
-        nursing = WorkerPool(site.nursery, [*site.arguments, *entry], site.folder, site.node)
+        pool = WorkerPool(site.fork_server, [*site.arguments, *entry], site.folder, site.node)
         candidates = [CoordinatorProcess(site) for _ in range(CANDIDATES)]
         try:
             with interrupts(self._interrupt):
-                while self._over is None and self._asked < 3 and not self.left:
-                    self._step(nursing, candidates)
+                while self._over is None and self._interruptions < 3 and not self.left:
+                    self._step(pool, candidates)
         finally:
             if self._link is not None:
                 self._link.close()
-            nursing.end(GRACE_S)
+            pool.end(GRACE_S)
             for candidate in candidates:
                 candidate.end()
         return self._outcome()
 
     @property
     def left(self) -> bool:
-        """Whether it goes before the run is over."""
-        if self._leave_after_s is None or not self._asked or self._over is not None:
+        """Whether the agent leaves before the run is over."""
+        if self._leave_after_s is None or not self._interruptions or self._over is not None:
             return False
-        return time.monotonic() - self._asked_s >= self._leave_after_s
+        return time.monotonic() - self._interrupted_s >= self._leave_after_s
 
-    def _step(self, nursing: WorkerPool, candidates: list[CoordinatorProcess]) -> None:
+    def _step(self, pool: WorkerPool, candidates: list[CoordinatorProcess]) -> None:
         link = self._link
-        wait_for([*nursing.files(), *([link.fileno()] if link is not None else [])], LOOK_EVERY_S)
+        wait_for([*pool.files(), *([link.fileno()] if link is not None else [])], LOOK_EVERY_S)
         now_s = time.monotonic()
         for candidate in candidates:
-            candidate.tend(now_s)
-        for event in nursing.hear(now_s):
-            self._say(event)
+            candidate.restart_if_dead(now_s)
+        for event in pool.poll_events(now_s):
+            self._send(event)
         if self._link is None:
-            self._look(nursing, now_s)
+            self._find_leader(pool, now_s)
         else:
-            self._converse(self._link, nursing, now_s)
+            self._exchange(self._link, pool, now_s)
 
-    def _look(self, nursing: WorkerPool, now_s: float) -> None:
-        """Find out how the run ended, or who leads it."""
+    def _find_leader(self, pool: WorkerPool, now_s: float) -> None:
+        """Read how the run ended, or connect to the leader."""
         if now_s - self._tried_s < RETRY_S:
             return
         self._tried_s = now_s
         file = self._site.folder / OVER
         if file.exists():
-            told = json.loads(file.read_bytes())
-            self._over = RunEnded(self._epoch, told["outcome"], told["error"])
+            ending = json.loads(file.read_bytes())
+            self._over = RunEnded(self._epoch, ending["outcome"], ending["error"])
             return
         try:
             found = leader(self._lease)
@@ -150,22 +151,26 @@ class Agent:
             connection = socket.create_connection(parse_address(found.address), timeout=CONNECT_S)
         except (OSError, StoreFailed):
             return
-        self._link, self._heard_s, self._passed_on = Link(connection), time.monotonic(), 0
+        self._link, self._last_seen_s, self._passed_on = Link(connection), time.monotonic(), 0
         site = self._site
-        self._say(ElasticHello("agent", site.node, host=site.host, most=site.most, workers=nursing.workers))
+        self._send(
+            ElasticHello(
+                "agent", site.node, host=site.host, max_workers=site.max_workers, workers=pool.workers
+            )
+        )
 
-    def _converse(self, link: Link, nursing: WorkerPool, now_s: float) -> None:
+    def _exchange(self, link: Link, pool: WorkerPool, now_s: float) -> None:
         for message in link.receive():
-            self._heard_s = now_s
-            self._obey(decode(message), nursing)
-        if self._passed_on < self._asked and self._leave_after_s is None:
+            self._last_seen_s = now_s
+            self._apply(decode(message), pool)
+        if self._passed_on < self._interruptions and self._leave_after_s is None:
             self._passed_on += 1
-            self._say(StopRequest())
-        if link.closed or now_s - self._heard_s > SILENT_S:
+            self._send(StopRequest())
+        if link.closed or now_s - self._last_seen_s > SILENT_S:
             link.close()
             self._link = None
 
-    def _obey(self, message: object, nursing: WorkerPool) -> None:
+    def _apply(self, message: object, pool: WorkerPool) -> None:
         if (
             not isinstance(message, Start | KillWorker | RunEvent | RunEnded | Heartbeat)
             or message.epoch < self._epoch
@@ -173,22 +178,22 @@ class Agent:
             return
         self._epoch = message.epoch
         if isinstance(message, Start):
-            nursing.start(message.worker)
+            pool.start(message.worker)
         elif isinstance(message, KillWorker):
-            nursing.kill(message.worker)
+            pool.kill(message.worker)
         elif isinstance(message, RunEvent):
             self._tell(message.event)
         elif isinstance(message, RunEnded):
             self._over = message
 
-    def _say(self, message: ToCoordinator) -> None:
-        """To whoever leads; the next leader learns what is missed here from the hello."""
+    def _send(self, message: ToCoordinator) -> None:
+        """Send to the leader, if connected; the hello tells the next leader what is missed here."""
         if self._link is not None:
             self._link.send(**encode(message))
 
     def _interrupt(self) -> None:
-        self._asked += 1
-        self._asked_s = time.monotonic()
+        self._interruptions += 1
+        self._interrupted_s = time.monotonic()
 
     def _outcome(self) -> bool:
         if self._over is None or self._over.outcome == "stopped":
@@ -208,8 +213,8 @@ class CoordinatorProcess:
         self._began_s = time.monotonic()
         self._process = self._start()
 
-    def tend(self, now_s: float) -> None:
-        """Start it again when it died; if it led, nobody needs to wait for another sign of it."""
+    def restart_if_dead(self, now_s: float) -> None:
+        """Restart the process if it died, and vacate its lease: no candidate waits until it expires."""
         if self._again_s is not None:
             if now_s >= self._again_s:
                 self._again_s, self._began_s = None, now_s
@@ -226,7 +231,10 @@ class CoordinatorProcess:
         self._again_s = now_s + RETRY_S
         self._deaths = self._deaths + 1 if now_s - self._began_s < EARLY_S else 1
         if self._deaths >= MAX_CANDIDATE_DEATHS:
-            raise ProcessFailed("the coordinator dies again and again", hint=tail_of(self._log))
+            raise ProcessFailed(
+                f"the coordinator exited {self._deaths} times in a row soon after its start",
+                hint=tail_of(self._log),
+            )
 
     def end(self) -> None:
         if self._again_s is None:

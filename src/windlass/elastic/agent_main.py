@@ -1,7 +1,7 @@
-"""One machine's part of an elastic run, as a member of a group: `python -m windlass.elastic.agent_main FOLDER`.
+"""The agent of one machine as a member of a group: `python -m windlass.elastic.agent_main FOLDER`.
 
-It ends well once the run is over, however that ended. Asked to end before, as when its machine is drained,
-it takes its workers with it and leaves the run to the others; its exit code lets the cluster start it again.
+It exits with 0 once the run is over, whatever the outcome. Stopped before that (its machine is drained), it
+stops its workers and leaves the run to the other machines; its exit code makes the cluster restart it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def main(argv: list[str]) -> int:
     index, host = os.environ[INDEX], os.environ[HOST]
     if not (folder / RUN_FILE).exists():
         raise BadInput(
-            f"{host}: the run's directory {folder} is not here",
-            hint="all machines of a cluster need the same --home, on a directory that they share",
+            f"{host}: the run's directory {folder} does not exist",
+            hint="all machines of a cluster need the same --home, on a shared file system",
         )
-    agent = Agent(AgentSite(folder, f"node{index}", host), _pass_over, leaves=True)
+    agent = Agent(AgentSite(folder, f"node{index}", host), _ignore, leaves=True)
     try:
         agent.run()
     except WindlassError:
         if (folder / OVER).exists():
-            return 0  # it was not this machine that failed
+            return 0  # the run failed, not this machine
         raise
     return INTERRUPTED if agent.left else 0
 
 
-def _pass_over(_event: dict[str, Any]) -> None:
-    """What happens is in the run's journal, where whoever follows the run reads it."""
+def _ignore(_event: dict[str, Any]) -> None:
+    """Events are in the run's journal, where the command that follows the run reads them."""
 
 
 if __name__ == "__main__":

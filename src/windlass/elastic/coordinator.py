@@ -1,10 +1,10 @@
 """The coordinator of an elastic run: `python -m windlass.elastic.coordinator FOLDER --node N --host H`.
 
-    candidate: watch the lease -> leader: accept, hear, decide (leader.py), act -> candidate ...
+    candidate: watch the lease -> leader: accept, receive, decide (`leader`), act -> candidate ...
 
-Every machine has one; the lease in the run's directory (store.lease) says which of them leads. All that a
-leader knows it learns again from the journal and from those who connect, so it can be killed at any time.
-One thread, one loop: nothing here ever waits for a peer.
+Every machine runs candidates; the holder of the lease in the run's directory (store.lease) leads. A leader
+rebuilds its state from the journal and from the workers and agents that connect, so it may be killed at any
+time. One thread, one loop: nothing here waits for a peer.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from windlass.store.lease import Lease
 from windlass.store.store_dir import StoreDir
 
 TICK_S = 0.1
-"""Between two looks at everybody; whatever changes the company is looked at when it happens."""
-PULSE_S = 0.5
-"""Between two signs of the leader to all who listen."""
+"""Between two checks of all workers; a message that may change the membership is handled at once."""
+HEARTBEAT_S = 0.5
+"""Between two heartbeats of the leader to its connections."""
 ASLEEP_S = 0.5
-"""A pause of this process that others must not be blamed for."""
+"""A pause of this process that does not count as silence of the workers."""
 PARTING_S = 1.0
-"""For agents to hear that the run is over."""
+"""Time for agents to receive that the run is over."""
 
 
 def main(argv: list[str]) -> int:
@@ -70,12 +70,12 @@ class Coordinator:
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)
         self._links: list[Link] = []
-        self._names: dict[Link, ElasticHello] = {}
-        """Who is at the other end, once it said hello."""
+        self._hellos: dict[Link, ElasticHello] = {}
+        """The hello received on each connection."""
         self._leader: Leader | None = None
         self._beat_s = self._stepped_s = 0.0
         self._urgent = False
-        """Whether something was heard that may change the company."""
+        """Whether a message was received that may change the membership."""
         self._woke_s = time.monotonic()
 
     def run(self) -> None:
@@ -91,7 +91,7 @@ class Coordinator:
             self._accept(now_s)
             if self._leader is not None:
                 self._lead(self._leader, now_s)
-        self._part()
+        self._wait_for_agents()
 
     def to_worker(self, worker: str, message: ToWorker) -> None:
         self._send(message, "worker", worker)
@@ -100,17 +100,17 @@ class Coordinator:
         self._send(message, "agent", node)
 
     def _over(self) -> bool:
-        """A candidate finds it in the store, the leader knows."""
+        """A candidate reads it from the store; the leader knows it."""
         if self._leader is not None:
             return self._leader.over is not None
         return (self._folder / OVER).exists()
 
     def _wake(self) -> float:
-        """Return the time; what passed while this process was frozen is forgiven to all others."""
+        """Return the time. Time in which this process was frozen does not count as silence of the workers."""
         now_s = time.monotonic()
         asleep_s = now_s - self._woke_s
         if asleep_s > ASLEEP_S and self._leader is not None:
-            self._leader.roll.forgive(asleep_s)
+            self._leader.state.shift_clock(asleep_s)
         self._woke_s = now_s
         return now_s
 
@@ -126,10 +126,10 @@ class Coordinator:
         assert self._lease.epoch is not None
         epoch = self._lease.epoch
         self._leader = Leader(self._folder, epoch, self._node, self, now_s)
-        self._leader.begin(self._address, "the first" if epoch == 1 else "the one before fell silent")
+        self._leader.begin(self._address, "first leader" if epoch == 1 else "the previous leader fell silent")
 
     def _step_down(self) -> None:
-        """Whoever was connected looks for the one who leads."""
+        """Close all connections: workers and agents look for the new leader."""
         self._leader = None
         for link in list(self._links):
             self._drop(link)
@@ -137,7 +137,7 @@ class Coordinator:
     def _accept(self, now_s: float) -> None:
         """Closed connections are dropped first: a new one may get the number of their descriptor."""
         for link in [link for link in self._links if link.closed]:
-            self._lose(link, now_s)
+            self._on_disconnect(link, now_s)
         while True:
             try:
                 connection = self._server.accept()[0]
@@ -153,66 +153,66 @@ class Coordinator:
     def _lead(self, leader: Leader, now_s: float) -> None:
         for link in list(self._links):
             for message in link.receive():
-                self._hear(leader, link, decode(message), now_s)
+                self._dispatch(leader, link, decode(message), now_s)
             if link.closed:
-                self._lose(link, now_s)
+                self._on_disconnect(link, now_s)
         if not self._urgent and now_s - self._stepped_s < TICK_S:
             return
         self._urgent, self._stepped_s = False, now_s
         if not leader.step(now_s):
-            sys.stderr.write("most members are silent: resigning\n")
+            sys.stderr.write("more than half of the members are silent: resigning\n")
             self._lease.resign(now_s)
             self._step_down()
             return
-        if now_s - self._beat_s >= PULSE_S:
+        if now_s - self._beat_s >= HEARTBEAT_S:
             self._beat_s = now_s
-            for link in self._names:
+            for link in self._hellos:
                 link.send(**encode(Heartbeat(epoch=self._lease.epoch or 0)))
 
-    def _hear(self, leader: Leader, link: Link, message: object, now_s: float) -> None:
-        hello = self._names.get(link)
+    def _dispatch(self, leader: Leader, link: Link, message: object, now_s: float) -> None:
+        hello = self._hellos.get(link)
         self._urgent = self._urgent or not isinstance(message, Heartbeat | RunEvent)
         if isinstance(message, ElasticHello):
-            self._names[link] = message
-            if not leader.reception.greet(message, now_s):
-                link.send(**encode(Shutdown(self._lease.epoch or 0, "it was given up for lost")))
+            self._hellos[link] = message
+            if not leader.handler.on_hello(message, now_s):
+                link.send(**encode(Shutdown(self._lease.epoch or 0, "it was counted as lost")))
         elif hello is None:
             link.close()
         elif hello.role == "agent":
-            leader.reception.hear_agent(message, now_s)  # type: ignore[arg-type]
+            leader.handler.on_agent_message(message, now_s)  # type: ignore[arg-type]
         else:
-            leader.reception.hear(hello.worker, message, now_s)  # type: ignore[arg-type]
+            leader.handler.on_worker_message(hello.worker, message, now_s)  # type: ignore[arg-type]
 
-    def _lose(self, link: Link, now_s: float) -> None:
-        hello = self._names.get(link)
+    def _on_disconnect(self, link: Link, now_s: float) -> None:
+        hello = self._hellos.get(link)
         self._urgent = True
         self._drop(link)
         if self._leader is None or hello is None or self._link_of(hello) is not None:
-            return  # a stranger, or one that has connected again
+            return  # it never said hello, or has connected again
         if hello.role == "agent":
-            self._leader.reception.lose_agent(hello.node)
+            self._leader.handler.on_agent_disconnect(hello.node)
         else:
-            self._leader.reception.lose_link(hello.worker)
+            self._leader.handler.on_worker_disconnect(hello.worker)
 
     def _link_of(self, hello: ElasticHello) -> Link | None:
         key = (hello.role, hello.node, hello.worker)
-        return next((k for k, h in self._names.items() if (h.role, h.node, h.worker) == key), None)
+        return next((k for k, h in self._hellos.items() if (h.role, h.node, h.worker) == key), None)
 
     def _send(self, message: ToWorker | ToAgent, role: str, name: str) -> None:
-        for link, hello in list(self._names.items()):
+        for link, hello in list(self._hellos.items()):
             if hello.role == role and name == (hello.worker if role == "worker" else hello.node):
                 link.send(**encode(message))
 
     def _drop(self, link: Link) -> None:
-        self._names.pop(link, None)
+        self._hellos.pop(link, None)
         self._links.remove(link)
         self._selector.unregister(link)
         link.close()
 
-    def _part(self) -> None:
-        """Stay until the agents have hung up, for a moment."""
+    def _wait_for_agents(self) -> None:
+        """Wait until the agents have disconnected, for PARTING_S at most."""
         until = time.monotonic() + PARTING_S
-        while any(h.role == "agent" for h in self._names.values()) and time.monotonic() < until:
+        while any(h.role == "agent" for h in self._hellos.values()) and time.monotonic() < until:
             self._selector.select(TICK_S)
             for link in list(self._links):
                 link.receive()

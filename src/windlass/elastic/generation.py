@@ -1,4 +1,4 @@
-"""Lays a run out on the workers that wait, as the next generation."""
+"""Lays a run out on the waiting workers, as the next generation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Generation:
         return dict(zip(self.names, shares, strict=True))
 
     def record(self, epoch: int) -> dict[str, Any]:
-        """Return what the journal keeps of it."""
+        """Return the fields of its journal record."""
         members = [{"worker": w.worker, "node": w.node, "rank": rank} for rank, w in enumerate(self.members)]
         return {
             "generation": self.number,
@@ -50,7 +50,7 @@ class Generation:
         }
 
     def assignment(self, rank: int, epoch: int) -> Assign:
-        """Return what a member is told; all meet at the store of rank 0."""
+        """Return the assignment of a rank; all ranks meet at the store of rank 0."""
         return Assign(
             epoch=epoch,
             generation=self.number,
@@ -64,16 +64,16 @@ class Generation:
         )
 
 
-def lay_out(run: Run, roll: MembershipState, reason: str) -> Generation | Waits:
-    """Return the next generation of the first workers in the lobby, or why there can be none."""
-    ready = roll.ready
-    relaid = relayout(run, len(ready[: roll.wanted]))
+def lay_out(run: Run, state: MembershipState, reason: str) -> Generation | Waits:
+    """Return the next generation, of the waiting workers, or the reason why there can be none."""
+    ready = state.ready
+    relaid = relayout(run, len(ready[: state.wanted]))
     if isinstance(relaid, Waits):
         return relaid
     members = ready[: relaid.used]
-    shares = shares_for(roll, relaid.layout, [w.worker for w in members])
+    shares = shares_for(state, relaid.layout, [w.worker for w in members])
     return Generation(
-        number=roll.generation + 1,
+        number=state.generation + 1,
         members=tuple(members),
         spares=tuple(w.worker for w in ready[relaid.used :]),
         layout=relaid.layout.model_copy(update={"shares": shares}),

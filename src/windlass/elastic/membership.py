@@ -1,10 +1,10 @@
-"""Decides who belongs to an elastic run: who is lost, when a generation ends, who forms the next one.
+"""Decides the membership of an elastic run: lost workers, the end of a generation, the next generation.
 
-    find_losses -> decide -> staff      each a pure function of the roll and the time
+    find_losses -> decide -> scale      each a pure function of the state and the time
 
-A process that ended and a connection that closed speak for themselves. Silence counts by the worker's own
-habit of beating, so a busy machine is not taken for a dead one. Who beats but gets nowhere is caught by the
-pace of the steps before.
+A process that exited and a connection that closed are losses at once. The allowed silence depends on the
+worker's own heartbeat intervals, so a busy machine is not taken for a dead one. A worker that sends
+heartbeats but makes no progress is found by the duration of earlier steps.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from windlass.elastic.membership_state import MembershipState, WorkerState, list
 from windlass.spec.layout import Layout
 
 SILENT_S, MAX_SILENT_S, SILENT_GAPS = 1.5, 5.0, 8.0
-"""Silence that counts as loss: so many of the widest recent gaps between beats, within these bounds."""
+"""Silence that counts as loss: SILENT_GAPS times the widest recent heartbeat gap, within these bounds."""
 QUIET_S = 0.8
-"""Several beats that were missed."""
+"""Several missed heartbeats."""
 EXPECTED_S = 3.0
-"""For members that an earlier coordinator left, to say hello."""
-NURSERY_S, START_S = 300.0, 60.0
-"""From the asking for a worker to its start, for which a nursery may have to load; from there to its first
-word."""
-COME_S, COME_STEPS = 3.0, 4.0
-"""For survivors to reach the lobby after a loss, and the same in steps, where these are long."""
+"""Time for members of an earlier leader's generation to say hello."""
+FORK_SERVER_S, START_S = 300.0, 60.0
+"""From the request for a worker to its start (a fork server may have to load); from there to its hello."""
+DRAIN_S, DRAIN_STEPS = 3.0, 4.0
+"""Time for survivors to leave the generation after a loss; the same in steps, where these are long."""
 FORMING_S = 15.0
 STUCK_S, STUCK_STEPS = 10.0, 20.0
-"""Without a step while all members say that they are in one."""
+"""Without a completed step while all members report the phase `step`."""
 FIRST_STEP_S = 300.0
-"""The same before any step was seen: it may compile."""
+"""The same before the first step, which may compile."""
 ASIDE_S = 600.0
-"""Without news in a phase beside steps: saving, evaluating."""
+"""Without progress in another phase: saving, evaluating."""
 TOGETHER_S = 0.3
-"""For newcomers, to be taken in with others that come at the same time."""
+"""How long newcomers wait, so that several join in one generation."""
 STARTING_S = 1.0
-"""The same for those that are being started: training goes on meanwhile."""
+"""How long newcomers wait for workers that are being started; training continues meanwhile."""
 FIRST_S = 20.0
-"""For machines and workers that are being started, before a generation forms without them."""
+"""Time for machines and workers to start, before a generation forms without them."""
 DONE_S = 5.0
-"""For the other members to end, once rank 0 has."""
+"""Time for the other members to end, once rank 0 has."""
 EARLY_S, MAX_EARLY = 5.0, 5
+"""An exit within EARLY_S of the start is early; MAX_EARLY of them in a row fail the run."""
 BACK_OFF_S, MAX_BACK_OFF_S = 0.5, 30.0
 MAX_FRUITLESS = 20
+"""Generations in a row without a step, after which the run fails."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +56,21 @@ class LostWorker:
 
     worker: str
     how: str
-    """exit, connection, silent or stuck."""
+    """exit, connection, silent, stuck or slow."""
     detail: str
     silent_s: float
 
 
 @dataclass(frozen=True)
 class AbandonGeneration:
-    """The generation cannot go on: call its members at once."""
+    """The generation cannot continue: its members leave it at once."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class DrainGeneration:
-    """Call the members of the generation to the lobby after their step."""
+    """The members of the generation leave it after their current step."""
 
     reason: str
     stop: bool = False
@@ -79,14 +80,14 @@ class DrainGeneration:
 
 @dataclass(frozen=True)
 class Form:
-    """Form the next generation of the first workers in the lobby."""
+    """Form the next generation from the waiting workers."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Drained:
-    """All that are left of the generation are in the lobby."""
+    """All remaining members of the generation wait for an assignment."""
 
 
 @dataclass(frozen=True)
@@ -109,75 +110,76 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class StopWorker:
-    """Dismiss a worker that waits."""
+    """Dismiss a waiting worker."""
 
     worker: str
     reason: str
 
 
-def find_losses(roll: MembershipState, now_s: float) -> list[LostWorker]:
-    """Return who is lost. Members that end as they should are not."""
-    found = {loss.worker: loss for worker in roll.alive if (loss := _loss_of(roll, worker, now_s))}
-    for loss in (*_laggards(roll, now_s), *_deserters(roll, now_s)):
+def find_losses(state: MembershipState, now_s: float) -> list[LostWorker]:
+    """Return the lost workers. Members that end with an outcome are not lost."""
+    found = {loss.worker: loss for worker in state.alive if (loss := _loss_of(state, worker, now_s))}
+    for loss in (*_stragglers(state, now_s), *_early_stoppers(state, now_s)):
         found.setdefault(loss.worker, loss)
     return list(found.values())
 
 
-def cut_off(roll: MembershipState, losses: list[LostWorker], now_s: float) -> bool:
-    """Whether the coordinator itself is lost: most members fell silent together, on other machines.
+def cut_off(state: MembershipState, losses: list[LostWorker], now_s: float) -> bool:
+    """Whether the leader itself is cut off: more than half of the members, on other machines, fell silent.
 
-    They do not fall silent at the very same moment, so once one counts as lost, those count with it that
-    have missed several beats.
+    They do not fall silent at the very same moment; so once one member counts as lost, members that have
+    missed several heartbeats count with it.
     """
     if not any(loss.how == "silent" for loss in losses):
         return False
-    quiet = [w for w in roll.crew if w.connected and now_s - w.heard_s > QUIET_S]
-    return 2 * sum(w.node != roll.home for w in quiet) > len(roll.members)
+    quiet = [w for w in state.live_members if w.connected and now_s - w.last_seen_s > QUIET_S]
+    return 2 * sum(w.node != state.home for w in quiet) > len(state.members)
 
 
-def decide(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
-    """Return what to do next; `used(n)` says how many of n workers a layout can use."""
-    if roll.early >= MAX_EARLY:
-        return End("failed", _failed(f"{roll.early} workers in a row died soon after their start", roll))
-    if roll.fruitless >= MAX_FRUITLESS:
-        return End("failed", _failed(f"{roll.fruitless} generations in a row ended before a step", roll))
-    if (end := _decide_end(roll, now_s)) is not None or _finished(roll):
+def decide(state: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
+    """Return the next action; `used(n)` is the number of workers, of n, that a layout can use."""
+    if state.early >= MAX_EARLY:
+        return End("failed", _failed(f"{state.early} workers in a row died soon after their start", state))
+    if state.fruitless >= MAX_FRUITLESS:
+        return End("failed", _failed(f"{state.fruitless} generations in a row ended before a step", state))
+    if (end := _decide_end(state, now_s)) is not None or _finished(state):
         return end
-    if roll.stage == "running":
-        return _decide_running(roll, now_s, used)
-    if roll.stage == "gathering":
-        return _decide_gathering(roll, now_s)
-    return _decide_idle(roll, now_s, used)
+    if state.stage == "running":
+        return _decide_running(state, now_s, used)
+    if state.stage == "gathering":
+        return _decide_gathering(state, now_s)
+    return _decide_idle(state, now_s, used)
 
 
-def staff(roll: MembershipState, now_s: float) -> list[StartWorker | StopWorker]:
-    """Keep as many processes as are wanted, spares included; the least loaded machines start them."""
-    if roll.stop or roll.awaited or any(w.outcome is not None for w in roll.crew):
+def scale(state: MembershipState, now_s: float) -> list[StartWorker | StopWorker]:
+    """Start or stop workers to reach the wanted number, spares included, on the least loaded machines."""
+    if state.stop or state.awaited or any(w.outcome is not None for w in state.live_members):
         return []
-    slow = [w for w in roll.alive if w.slow and w.ready]
+    slow = [w for w in state.alive if w.slow and w.ready]
     if slow:
-        return [StopWorker(w.worker, "it is far slower than the others") for w in slow]
-    alive, total = roll.alive, roll.wanted + roll.spares
-    if len(alive) < total and now_s >= roll.start_after_s:
-        return _hire(roll, total - len(alive))
-    idle = [w for w in reversed(roll.newcomers) if w.rank is None]
-    surplus = len(alive) - total if len(roll.members) <= roll.wanted or roll.stage == "idle" else 0
+        return [StopWorker(w.worker, "it is far slower than the other workers") for w in slow]
+    alive, total = state.alive, state.wanted + state.spares
+    if len(alive) < total and now_s >= state.start_after_s:
+        return _start_workers(state, total - len(alive))
+    idle = [w for w in reversed(state.newcomers) if w.rank is None]
+    surplus = len(alive) - total if len(state.members) <= state.wanted or state.stage == "idle" else 0
     return [
-        StopWorker(w.worker, f"the run goes on with {roll.wanted} workers") for w in idle[: max(0, surplus)]
+        StopWorker(w.worker, f"the run continues with {state.wanted} workers")
+        for w in idle[: max(0, surplus)]
     ]
 
 
-def comparable(roll: MembershipState) -> bool:
-    """Whether the paces of members say something: each has a share of the batch, and all are in steps."""
-    layout, crew = roll.layout, roll.crew
+def comparable(state: MembershipState) -> bool:
+    """Whether the members' paces are comparable: each has a share of the batch, and all are in steps."""
+    layout, members = state.layout, state.live_members
     own_shares = all(layout.get(axis, 1) == 1 for axis in ("pp", "cp", "tp"))
-    steady = roll.stage == "running" and roll.progressed and not roll.stop
-    return own_shares and steady and all(w.connected and not w.over and w.phase == "step" for w in crew)
+    steady = state.stage == "running" and state.progressed and not state.stop
+    return own_shares and steady and all(w.connected and not w.over and w.phase == "step" for w in members)
 
 
-def shares_for(roll: MembershipState, layout: Layout, members: list[str]) -> tuple[int, ...] | None:
+def shares_for(state: MembershipState, layout: Layout, members: list[str]) -> tuple[int, ...] | None:
     """Return the shares of the next generation: as measured if it has these members, else the layout's."""
-    wanted = roll.next_shares
+    wanted = state.next_shares
     if wanted is None or wanted.keys() != set(members) or layout.replicas != len(members):
         return layout.shares
     return tuple(wanted[member] for member in members)
@@ -189,170 +191,177 @@ def back_off_s(early: int) -> float:
 
 
 def silence_s(worker: WorkerState) -> float:
-    """Return how long a worker may be silent: as it is used to, within bounds."""
+    """Return how long a worker may be silent: a multiple of its own heartbeat gap, within bounds."""
     return min(MAX_SILENT_S, max(SILENT_S, SILENT_GAPS * worker.gap_s))
 
 
-def _loss_of(roll: MembershipState, worker: WorkerState, now_s: float) -> LostWorker | None:
-    silent_s = now_s - worker.heard_s
+def _loss_of(state: MembershipState, worker: WorkerState, now_s: float) -> LostWorker | None:
+    silent_s = now_s - worker.last_seen_s
     if worker.exit is not None:
         return LostWorker(worker.worker, "exit", worker.exit, silent_s)
-    if worker.cut:
+    if worker.disconnected:
         return LostWorker(worker.worker, "connection", "its connection was closed", silent_s)
     if worker.connected:
-        allowed_s, what = silence_s(worker), f"no word for {silent_s:.1f} s"
+        allowed_s, what = silence_s(worker), f"no heartbeat for {silent_s:.1f} s"
     elif worker.expected:
-        allowed_s, what = EXPECTED_S, "it did not come back after a change of coordinator"
+        allowed_s, what = EXPECTED_S, "it did not reconnect after a change of leader"
     else:
-        allowed_s = START_S if worker.pid else NURSERY_S
-        what = f"it was {'started' if worker.pid else 'asked for'} and said nothing for {silent_s:.0f} s"
+        allowed_s = START_S if worker.pid else FORK_SERVER_S
+        what = f"it was {'started' if worker.pid else 'requested'} {silent_s:.0f} s ago and has not connected"
     return LostWorker(worker.worker, "silent", what, silent_s) if silent_s > allowed_s else None
 
 
-def _laggards(roll: MembershipState, now_s: float) -> Iterator[LostWorker]:
-    """Members that hold up the others: behind in steps, or not in the lobby in time."""
-    if roll.stage == "gathering" and roll.abandoned:
-        step_s = median(roll.step_s) if roll.step_s else 0.0
-        if now_s - roll.since_s > max(COME_S, COME_STEPS * step_s):
-            late = [w for w in roll.crew if not w.over and not roll.back(w)]
+def _stragglers(state: MembershipState, now_s: float) -> Iterator[LostWorker]:
+    """Members that hold up the others: behind in steps, or late to leave an abandoned generation."""
+    if state.stage == "gathering" and state.abandoned:
+        step_s = median(state.step_s) if state.step_s else 0.0
+        if now_s - state.since_s > max(DRAIN_S, DRAIN_STEPS * step_s):
+            late = [w for w in state.live_members if not w.over and not state.has_drained(w)]
             yield from (
-                LostWorker(w.worker, "stuck", f"it did not come to the lobby: {w.phase}", 0.0) for w in late
+                LostWorker(w.worker, "stuck", f"it did not leave the abandoned generation: {w.phase}", 0.0)
+                for w in late
             )
-    elif roll.stage == "running" and _overdue(roll, now_s):
-        crew = [w for w in roll.crew if w.connected and not w.over]
-        first = max((w.step for w in crew), default=0)
-        behind = [w for w in crew if w.step < first and w.phase == "step"]
-        detail = f"at step {{}} for {now_s - roll.moved_s:.0f} s, while others wait at {first}"
+    elif state.stage == "running" and _overdue(state, now_s):
+        members = [w for w in state.live_members if w.connected and not w.over]
+        first = max((w.step for w in members), default=0)
+        behind = [w for w in members if w.step < first and w.phase == "step"]
+        detail = f"at step {{}} for {now_s - state.moved_s:.0f} s, while other members wait at {first}"
         yield from (LostWorker(w.worker, "stuck", detail.format(w.step), 0.0) for w in behind)
 
 
-def _deserters(roll: MembershipState, now_s: float) -> Iterator[LostWorker]:
-    """Members that stopped alone: nobody follows them, and nobody is busy with the end."""
-    others = [w for w in roll.crew if w.connected and not w.over]
+def _early_stoppers(state: MembershipState, now_s: float) -> Iterator[LostWorker]:
+    """Members that ended as `stopped` while no other member is stopping, saving or evaluating: lost."""
+    others = [w for w in state.live_members if w.connected and not w.over]
     if any(w.phase in ("saving", "evaluating") for w in others) or not others:
         return
-    for worker in roll.crew:
+    for worker in state.live_members:
         if worker.outcome == "stopped" and now_s - worker.done_s > DONE_S:
-            yield LostWorker(worker.worker, "exit", "it was asked to stop, alone", 0.0)
+            yield LostWorker(worker.worker, "exit", "it stopped without a stop request to the run", 0.0)
 
 
-def _overdue(roll: MembershipState, now_s: float) -> bool:
-    phases = {w.phase for w in roll.crew if w.connected and not w.over}
+def _overdue(state: MembershipState, now_s: float) -> bool:
+    phases = {w.phase for w in state.live_members if w.connected and not w.over}
     if not phases or "paused" in phases:
         return False
-    if phases - {"step", "lobby"}:
+    if phases - {"step", "waiting"}:
         allowed_s = FORMING_S if "forming" in phases else ASIDE_S
     else:
-        allowed_s = max(STUCK_S, STUCK_STEPS * median(roll.step_s)) if roll.step_s else FIRST_STEP_S
-    return now_s - roll.moved_s > allowed_s
+        allowed_s = max(STUCK_S, STUCK_STEPS * median(state.step_s)) if state.step_s else FIRST_STEP_S
+    return now_s - state.moved_s > allowed_s
 
 
-def _decide_end(roll: MembershipState, now_s: float) -> End | None:
-    if roll.stops > 1:
-        return End("stopped")  # whoever asks twice does not want to wait
-    for worker in roll.workers.values():
+def _decide_end(state: MembershipState, now_s: float) -> End | None:
+    if state.stops > 1:
+        return End("stopped")  # a second request means: do not wait for a checkpoint
+    for worker in state.workers.values():
         if worker.outcome == "failed" and worker.error is not None:
             return End("failed", worker.error)
-    first = next((w for w in roll.crew if w.rank == 0), None)
+    first = next((w for w in state.live_members if w.rank == 0), None)
     if first is not None and first.outcome is not None:
-        waits = [w for w in roll.crew if not w.over]
+        waits = [w for w in state.live_members if not w.over]
         busy = any(w.phase in ("saving", "evaluating") for w in waits)
         if not waits or (first.outcome == "finished" and not busy and now_s - first.done_s > DONE_S):
             return End(first.outcome)
-    if roll.stop and roll.stage == "idle" and not roll.kept:
-        return End("stopped")  # with members that hold state a generation forms, to save it
+    if state.stop and state.stage == "idle" and not state.kept:
+        return End("stopped")  # members that hold state form a generation first, to save it
     return None
 
 
-def _finished(roll: MembershipState) -> bool:
-    """Whether the result is written: whoever is lost now is not missed."""
-    return any(w.rank == 0 and w.outcome == "finished" for w in roll.crew)
+def _finished(state: MembershipState) -> bool:
+    """Whether the result is written: a loss no longer matters."""
+    return any(w.rank == 0 and w.outcome == "finished" for w in state.live_members)
 
 
-def _decide_running(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
-    if roll.awaited:
-        return None  # they would not hear it
-    if roll.broken is not None:
-        return AbandonGeneration(roll.broken)
-    for worker in roll.crew:
-        if roll.back(worker):
+def _decide_running(state: MembershipState, now_s: float, used: Callable[[int], int]) -> Move | None:
+    if state.awaited:
+        return None  # members that have not reconnected would miss the message
+    if state.broken is not None:
+        return AbandonGeneration(state.broken)
+    for worker in state.live_members:
+        if state.has_drained(worker):
             return (
-                DrainGeneration(f"{worker.worker} is at a border")
-                if worker.why == "border"
+                DrainGeneration(f"{worker.worker} is at a step boundary")
+                if worker.why == "drain"
                 else AbandonGeneration(f"{worker.worker}: {worker.why}")
             )
-        unaware = worker.ready and worker.generation != roll.generation
-        if unaware and now_s - roll.since_s > COME_S:
-            return AbandonGeneration(f"{worker.worker} does not know of the generation")
-    if _overdue(roll, now_s):
-        return AbandonGeneration(f"no step for {now_s - roll.moved_s:.0f} s")
-    if roll.stop and not roll.called_stop:
-        return DrainGeneration("asked to stop", stop=True)
-    if roll.stop or any(w.over or not w.connected for w in roll.crew):
+        unaware = worker.ready and worker.generation != state.generation
+        if unaware and now_s - state.since_s > DRAIN_S:
+            return AbandonGeneration(f"{worker.worker} did not receive its assignment")
+    if _overdue(state, now_s):
+        return AbandonGeneration(f"no step for {now_s - state.moved_s:.0f} s")
+    if state.stop and not state.called_stop:
+        return DrainGeneration("a stop was requested", stop=True)
+    if state.stop or any(w.over or not w.connected for w in state.live_members):
         return None
-    return _decide_change(roll, now_s, used)
+    return _decide_change(state, now_s, used)
 
 
-def _decide_change(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> DrainGeneration | None:
-    """Whether another number of members would be better, and the newcomers were given time to gather."""
-    count, newcomers = len(roll.members), roll.newcomers
-    if count > roll.wanted and used(roll.wanted) < count:
-        return DrainGeneration(f"{roll.wanted} workers are wanted, not {count}", departs=True)
-    possible = min(roll.wanted, count + len(newcomers))
+def _decide_change(
+    state: MembershipState, now_s: float, used: Callable[[int], int]
+) -> DrainGeneration | None:
+    """Drain if another number of members can be used, once newcomers have had time to gather."""
+    count, newcomers = len(state.members), state.newcomers
+    if count > state.wanted and used(state.wanted) < count:
+        return DrainGeneration(f"{state.wanted} workers are requested, not {count}", departs=True)
+    possible = min(state.wanted, count + len(newcomers))
     if not newcomers or used(possible) <= count:
         return None
-    if count + len(newcomers) < roll.wanted and _more_to_come(roll, newcomers, now_s):
+    if count + len(newcomers) < state.wanted and _more_to_come(state, newcomers, now_s):
         return None
     return DrainGeneration(f"{listed(newcomers[: possible - count])} joined")
 
 
-def _more_to_come(roll: MembershipState, newcomers: list[WorkerState], now_s: float) -> bool:
-    """Whether others come at about the same time."""
+def _more_to_come(state: MembershipState, newcomers: list[WorkerState], now_s: float) -> bool:
+    """Whether more workers are about to join."""
     latest_s = max(w.ready_s or 0.0 for w in newcomers)
-    starting = any(not w.connected and now_s - w.since_s < STARTING_S for w in roll.alive)
+    starting = any(not w.connected and now_s - w.since_s < STARTING_S for w in state.alive)
     return starting or now_s - latest_s < TOGETHER_S
 
 
-def _decide_gathering(roll: MembershipState, now_s: float) -> Move | None:
-    crew = [w for w in roll.crew if not w.over]
-    if not roll.abandoned:
-        failed = [f"{w.worker}: {w.why}" for w in crew if roll.back(w) and w.why != "border"]
-        if roll.broken is not None or failed:
-            return AbandonGeneration(roll.broken or failed[0])
-        if _overdue(roll, now_s) and not all(roll.back(w) for w in crew):
-            return AbandonGeneration(f"no step for {now_s - roll.moved_s:.0f} s")
-    return Drained() if all(roll.back(w) for w in crew) else None
+def _decide_gathering(state: MembershipState, now_s: float) -> Move | None:
+    members = [w for w in state.live_members if not w.over]
+    if not state.abandoned:
+        failed = [f"{w.worker}: {w.why}" for w in members if state.has_drained(w) and w.why != "drain"]
+        if state.broken is not None or failed:
+            return AbandonGeneration(state.broken or failed[0])
+        if _overdue(state, now_s) and not all(state.has_drained(w) for w in members):
+            return AbandonGeneration(f"no step for {now_s - state.moved_s:.0f} s")
+    return Drained() if all(state.has_drained(w) for w in members) else None
 
 
-def _decide_idle(roll: MembershipState, now_s: float, used: Callable[[int], int]) -> Form | None:
-    ready = roll.ready
-    if not ready or now_s < roll.form_after_s:
+def _decide_idle(state: MembershipState, now_s: float, used: Callable[[int], int]) -> Form | None:
+    ready = state.ready
+    if not ready or now_s < state.form_after_s:
         return None
-    if len(ready) >= roll.wanted:
-        return Form(roll.reason or "all workers are here")
-    if roll.kept and used(len(ready)) > 0:
-        return Form(roll.reason)
-    incomplete = 0 < len(roll.agents) < roll.nodes or any(not w.connected for w in roll.alive)
-    if incomplete and now_s - roll.since_s < FIRST_S:
+    if len(ready) >= state.wanted:
+        return Form(state.reason or "all workers are ready")
+    if state.kept and used(len(ready)) > 0:
+        return Form(state.reason)
+    incomplete = 0 < len(state.agents) < state.nodes or any(not w.connected for w in state.alive)
+    if incomplete and now_s - state.since_s < FIRST_S:
         return None
     latest_s = max(w.ready_s or 0.0 for w in ready)
-    return Form(f"{len(ready)} of {roll.wanted} workers are here") if now_s - latest_s > TOGETHER_S else None
+    return (
+        Form(f"{len(ready)} of {state.wanted} workers are ready") if now_s - latest_s > TOGETHER_S else None
+    )
 
 
-def _hire(roll: MembershipState, count: int) -> list[StartWorker | StopWorker]:
-    """Machines get equal parts; that of a machine which is away stays open until it is back."""
-    each = math.ceil((roll.wanted + roll.spares) / roll.nodes)
-    load = {node: sum(w.node == node for w in roll.alive) for node in roll.agents}
-    hired: list[StartWorker | StopWorker] = []
+def _start_workers(state: MembershipState, count: int) -> list[StartWorker | StopWorker]:
+    """Machines get equal numbers; those of a disconnected machine stay unfilled until it is back."""
+    per_node = math.ceil((state.wanted + state.spares) / state.nodes)
+    load = {node: sum(w.node == node for w in state.alive) for node in state.agents}
+    started: list[StartWorker | StopWorker] = []
     for _ in range(count):
-        free = [n for n, agent in roll.agents.items() if load[n] < min(each, agent.most or each)]
+        free = [
+            n for n, agent in state.agents.items() if load[n] < min(per_node, agent.max_workers or per_node)
+        ]
         if not free:
             break
-        node = min(free, key=lambda n: (roll.slow_nodes[n], load[n], n))
+        node = min(free, key=lambda n: (state.slow_nodes[n], load[n], n))
         load[node] += 1
-        hired.append(StartWorker(node))
-    return hired
+        started.append(StartWorker(node))
+    return started
 
 
-def _failed(message: str, roll: MembershipState) -> dict[str, Any]:
-    return {"kind": "ProcessFailed", "message": message, "hint": roll.last_words or None}
+def _failed(message: str, state: MembershipState) -> dict[str, Any]:
+    return {"kind": "ProcessFailed", "message": message, "hint": state.last_words or None}

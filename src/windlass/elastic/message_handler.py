@@ -1,4 +1,4 @@
-"""Takes down in the roll what workers and agents say, who they are, and who of them is sent home."""
+"""Applies the messages of workers and agents to the membership state; turns away workers that were lost."""
 
 from __future__ import annotations
 
@@ -25,149 +25,157 @@ from windlass.spec.protocol.elastic import (
 )
 
 MAX_SAME_FAILURES = 3
-"""Generations that end with the same error of ours: it will not go away by itself."""
+"""Generations that end with the same error, after which the run fails."""
 
 
 class Outbox(Protocol):
-    """How a leader speaks: over the door's sockets."""
+    """How a leader sends messages: over the coordinator's connections."""
 
     def to_worker(self, worker: str, message: ToWorker) -> None:
-        """Say something to a worker, if it is connected."""
+        """Send a message to a worker, if it is connected."""
 
     def to_agent(self, node: str, message: ToAgent) -> None:
-        """Say something to the agent of a node, if it is connected."""
+        """Send a message to the agent of a node, if it is connected."""
 
 
 class MessageHandler:
-    """The ears of a leader."""
+    """Handles the messages that a leader receives."""
 
     def __init__(
         self,
-        roll: MembershipState,
+        state: MembershipState,
         epoch: int,
-        speech: Outbox,
-        note: Callable[..., object],
-        tell: Callable[[dict[str, Any]], None],
+        outbox: Outbox,
+        log_event: Callable[..., object],
+        publish: Callable[[dict[str, Any]], None],
     ) -> None:
-        self._roll, self._epoch, self._speech, self._note, self._tell = roll, epoch, speech, note, tell
+        self._state, self._epoch, self._outbox, self._log_event, self._publish = (
+            state,
+            epoch,
+            outbox,
+            log_event,
+            publish,
+        )
         self.known: set[str] = set()
-        """Workers that joined, under whichever coordinator."""
+        """Workers that joined, under this or an earlier leader."""
         self.gone: set[str] = set()
-        """Workers that were lost or dismissed: whoever of them comes back is sent home."""
+        """Workers that were lost or dismissed; one that connects again is shut down."""
         self._failures: dict[str, set[int | None]] = defaultdict(set)
-        """The generations in which a worker failed, by what it said."""
+        """Generations in which a worker failed, by error message."""
 
-    def greet(self, hello: ElasticHello, now_s: float) -> bool:
-        """Take in whoever says hello; return False to send it away."""
+    def on_hello(self, hello: ElasticHello, now_s: float) -> bool:
+        """Register a worker or an agent; return False if the worker must be shut down."""
         if hello.role == "agent":
-            self._greet_agent(hello, now_s)
+            self._on_agent_hello(hello, now_s)
             return True
         if hello.worker in self.gone:
             return False
         if hello.worker not in self.known:
             self.known.add(hello.worker)
-            self._note("joined", worker=hello.worker, node=hello.node)
-        worker = self._roll.workers.setdefault(
+            self._log_event("joined", worker=hello.worker, node=hello.node)
+        worker = self._state.workers.setdefault(
             hello.worker, WorkerState(hello.worker, hello.node, now_s, now_s)
         )
-        worker.connected, worker.cut, worker.expected, worker.heard_s = True, False, False, now_s
+        worker.connected, worker.disconnected, worker.expected, worker.last_seen_s = True, False, False, now_s
         worker.pid, worker.store, worker.node = hello.pid, hello.store, hello.node
         worker.generation, worker.step = hello.generation, hello.step
         return True
 
-    def hear(self, sender: str, message: ToCoordinator, now_s: float) -> None:
-        """Take a message of the worker called `sender`."""
-        worker = self._roll.workers.get(sender)
+    def on_worker_message(self, sender: str, message: ToCoordinator, now_s: float) -> None:
+        """Handle a message of the worker `sender`."""
+        worker = self._state.workers.get(sender)
         if worker is None:
             return
         if isinstance(message, Heartbeat):
-            self._hear_beat(worker, message, now_s)
+            self._on_heartbeat(worker, message, now_s)
         elif isinstance(message, WaitingForAssignment):
-            worker.come(message, now_s)
-            self._roll.get_on(now_s)
+            worker.mark_waiting(message, now_s)
+            self._state.note_progress(now_s)
         elif isinstance(message, RunEvent):
-            self._tell(message.event)
+            self._publish(message.event)
         elif isinstance(message, WorkerDone):
-            self._hear_done(worker, message, now_s)
+            self._on_done(worker, message, now_s)
 
-    def hear_agent(self, message: ToCoordinator, now_s: float) -> None:
-        """Take a message of an agent. A worker's age counts from its start, not from the wish for it."""
-        if isinstance(message, Started) and message.worker in self._roll.workers:
-            worker = self._roll.workers[message.worker]
+    def on_agent_message(self, message: ToCoordinator, now_s: float) -> None:
+        """Handle a message of an agent. A worker's age counts from its start, not from the request for it."""
+        if isinstance(message, Started) and message.worker in self._state.workers:
+            worker = self._state.workers[message.worker]
             worker.pid = message.pid
             if not worker.connected:
-                worker.since_s = worker.heard_s = now_s
+                worker.since_s = worker.last_seen_s = now_s
         elif isinstance(message, Exited):
-            self._hear_exit(message)
+            self._on_exit(message)
         elif isinstance(message, StopRequest):
-            self._roll.stops += 1
+            self._state.stops += 1
 
-    def lose_link(self, sender: str) -> None:
-        """Take note that the connection of a worker was closed."""
-        worker = self._roll.workers.get(sender)
+    def on_worker_disconnect(self, sender: str) -> None:
+        """Record that the connection of a worker was closed."""
+        worker = self._state.workers.get(sender)
         if worker is not None and worker.dismissed:
-            del self._roll.workers[sender]
+            del self._state.workers[sender]
         elif worker is not None and not worker.over:
-            worker.cut = True
+            worker.disconnected = True
 
-    def lose_agent(self, node: str) -> None:
-        """Its workers speak for themselves; only nothing can be started there."""
-        self._roll.agents.pop(node, None)
+    def on_agent_disconnect(self, node: str) -> None:
+        """Forget an agent: its workers keep their own connections, but none can be started there."""
+        self._state.agents.pop(node, None)
 
-    def part_with(self, worker: WorkerState, reason: str) -> None:
-        """Members of its generation that it leaves behind come to the lobby with it, or fail without it."""
+    def dismiss(self, worker: WorkerState, reason: str) -> None:
+        """Remove a worker from the run. Other members of its generation drain with it, or fail without it."""
         if not worker.dismissed:
             worker.dismissed = True
             self.gone.add(worker.worker)
-            self._note("left", worker=worker.worker, node=worker.node, reason=reason)
+            self._log_event("left", worker=worker.worker, node=worker.node, reason=reason)
 
-    def _hear_beat(self, worker: WorkerState, beat: Heartbeat, now_s: float) -> None:
-        moved = worker.beat(beat, now_s)
-        unheard = beat.phase == "lobby" and worker.ready_s is None
-        if unheard and (worker.rank is None or beat.generation == self._roll.generation):
-            worker.come(WaitingForAssignment(beat.generation, beat.step, "it waits in the lobby"), now_s)
+    def _on_heartbeat(self, worker: WorkerState, beat: Heartbeat, now_s: float) -> None:
+        moved = worker.on_heartbeat(beat, now_s)
+        missed = beat.phase == "waiting" and worker.ready_s is None
+        if missed and (worker.rank is None or beat.generation == self._state.generation):
+            worker.mark_waiting(
+                WaitingForAssignment(beat.generation, beat.step, "it waits for an assignment"), now_s
+            )
         if moved and worker.rank is not None:
-            self._roll.get_on(now_s)
+            self._state.note_progress(now_s)
 
-    def _hear_done(self, worker: WorkerState, done: WorkerDone, now_s: float) -> None:
-        worker.heard_s = worker.done_s = now_s
+    def _on_done(self, worker: WorkerState, done: WorkerDone, now_s: float) -> None:
+        worker.last_seen_s = worker.done_s = now_s
         if done.outcome == "left":
-            self.part_with(worker, "it was asked to leave")
+            self.dismiss(worker, "it left on request")
         elif done.outcome == "failed":
-            self._hear_failure(worker, done.error or {})
+            self._on_failure(worker, done.error or {})
         else:
             worker.outcome = done.outcome
 
-    def _hear_failure(self, worker: WorkerState, told: dict[str, Any]) -> None:
-        """A mistake of the user ends the run, and so does what happens again and again; else it is a loss."""
-        error = error_of(told)
+    def _on_failure(self, worker: WorkerState, report: dict[str, Any]) -> None:
+        """A user error ends the run, and so does a repeated error; any other error is a loss."""
+        error = error_of(report)
         seen = self._failures[error.message]
         seen.add(worker.generation)
         if isinstance(error, AskedWrongly) or len(seen) >= MAX_SAME_FAILURES:
-            worker.outcome, worker.error = "failed", told
+            worker.outcome, worker.error = "failed", report
         else:
             worker.exit = error.message
 
-    def _hear_exit(self, exited: Exited) -> None:
-        worker = self._roll.workers.get(exited.worker)
+    def _on_exit(self, exited: Exited) -> None:
+        worker = self._state.workers.get(exited.worker)
         if worker is None:
             return
         if worker.dismissed:
-            del self._roll.workers[worker.worker]
+            del self._state.workers[worker.worker]
         elif worker.outcome is None:
             cause = cause_of(exited.code) if exited.code is not None else "its process is gone"
             worker.exit = worker.exit or cause
-            self._roll.last_words = f"{worker.worker} {cause}; {exited.tail}"
+            self._state.last_words = f"{worker.worker} {cause}; {exited.tail}"
 
-    def _greet_agent(self, hello: ElasticHello, now_s: float) -> None:
-        """Learn what runs there; what was said of the others was lost with an earlier connection."""
-        roll = self._roll
-        roll.agents[hello.node] = AgentState(hello.node, hello.host, hello.most)
-        for worker in roll.workers.values():
+    def _on_agent_hello(self, hello: ElasticHello, now_s: float) -> None:
+        """Compare its workers with the state: reports may have been lost with an earlier connection."""
+        state = self._state
+        state.agents[hello.node] = AgentState(hello.node, hello.host, hello.max_workers)
+        for worker in state.workers.values():
             if worker.node == hello.node and worker.worker not in hello.workers:
-                worker.cut = worker.cut or not worker.connected
+                worker.disconnected = worker.disconnected or not worker.connected
         for name, pid in hello.workers.items():
             if name in self.gone:
-                self._speech.to_agent(hello.node, KillWorker(self._epoch, name))
-            elif name not in roll.workers:
-                roll.workers[name] = WorkerState(name, hello.node, now_s, now_s, pid=pid)
+                self._outbox.to_agent(hello.node, KillWorker(self._epoch, name))
+            elif name not in state.workers:
+                state.workers[name] = WorkerState(name, hello.node, now_s, now_s, pid=pid)

@@ -1,7 +1,7 @@
-"""What a leading coordinator leaves in the run's directory: records in the journal, and who takes part.
+"""What the leader writes to the run's directory: journal records, and the members (members.json).
 
 A store that fails for a while (a full disk) must not end the leadership: records that could not be written
-go with the next ones.
+are written with the next ones.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class RunJournal:
         self._folder, self._epoch, self._node = folder, epoch, node
         self._journal = Journal(StoreDir(folder), JOURNAL)
         self._unwritten: list[dict[str, Any]] = []
-        self._shown = ""
+        self._written = ""
 
     def read(self) -> Iterator[dict[str, Any]]:
         return self._journal.read()
 
-    def note(self, record: dict[str, Any]) -> bool:
+    def append(self, record: dict[str, Any]) -> bool:
         """Journal a record; return whether it is written.
 
-        It is not forced to the disk, for which a recovery would have to wait: it outlives this process, and
-        a machine that loses power loses the members with it.
+        It is not synced to disk, which would delay a recovery: the record survives the end of this
+        process, and a machine that loses power loses its members anyway.
         """
         self._unwritten = [*self._unwritten[-KEPT_RECORDS:], record]
         try:
@@ -50,21 +50,21 @@ class RunJournal:
         self._unwritten = []
         return True
 
-    def show(self, roll: MembershipState) -> None:
-        """Keep members.json as things stand, for tools."""
-        shown = {
+    def write_members(self, state: MembershipState) -> None:
+        """Write members.json, for tools, if it changed."""
+        members = {
             "epoch": self._epoch,
             "coordinator": {"pid": os.getpid(), "node": self._node},
-            "generation": roll.generation,
-            "stage": roll.stage,
-            "workers": [_entry(worker, roll) for worker in roll.workers.values()],
+            "generation": state.generation,
+            "stage": state.stage,
+            "workers": [_entry(worker, state) for worker in state.workers.values()],
         }
-        text = json.dumps(shown, indent=1)
-        if text == self._shown:
+        text = json.dumps(members, indent=1)
+        if text == self._written:
             return
         try:
             self._replace(text)
-            self._shown = text
+            self._written = text
         except StoreFailed as error:
             sys.stderr.write(f"{error}\n")
 
@@ -76,24 +76,24 @@ class RunJournal:
             part.replace(file)
 
 
-def _entry(worker: WorkerState, roll: MembershipState) -> dict[str, Any]:
-    rank = worker.rank if worker.worker in roll.members else None
+def _entry(worker: WorkerState, state: MembershipState) -> dict[str, Any]:
+    rank = worker.rank if worker.worker in state.members else None
     return {
         "worker": worker.worker,
         "node": worker.node,
         "pid": worker.pid,
         "rank": rank,
-        "state": _state_of(worker, roll),
+        "state": _state_of(worker, state),
     }
 
 
-def _state_of(worker: WorkerState, roll: MembershipState) -> str:
+def _state_of(worker: WorkerState, state: MembershipState) -> str:
     if worker.outcome is not None:
         return worker.outcome
     if worker.dismissed:
         return "dismissed"
     if not worker.connected:
         return "expected" if worker.expected else "starting"
-    if worker.worker in roll.members:
-        return "lobby" if worker.ready else "member"
+    if worker.worker in state.members:
+        return "waiting" if worker.ready else "member"
     return "spare"

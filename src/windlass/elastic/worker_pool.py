@@ -1,9 +1,9 @@
-"""The workers of an elastic run on this machine: started through a nursery, watched by descriptors.
+"""The workers of an elastic run on this machine: started by a fork server, watched through pidfds.
 
-The nursery is a process that has loaded what workers need (windlass.train.elastic.fork_server) and forks
-them. Should it die, its workers live on, and another one starts the next. A descriptor of each worker tells
-its end at once, whoever its parent is, and a signal sent through it never reaches a stranger with the same
-number.
+The fork server (windlass.train.elastic.fork_server) has imported what workers need and forks them. If it
+dies, its workers live on, and a new fork server starts the next ones. A pidfd reports the end of a worker
+at once, also to a process that is not its parent, and a signal sent through it cannot reach
+another process with the same pid.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from windlass.spec.protocol.entrypoint import PARENT
 READ_BYTES = 1 << 16
 RESTART_S = 0.2
 CODE_S = 0.2
-"""For the nursery to say with which code a worker ended."""
+"""Time for the fork server to report a worker's exit code."""
 
 
 @dataclass
 class WorkerProcess:
-    """A worker process; `descriptor` is -1 until it was started."""
+    """A worker process; `descriptor` is its pidfd, -1 until it was started."""
 
     worker: str
     pid: int = 0
@@ -45,21 +45,21 @@ class WorkerPool:
 
     def __init__(self, module: str, args: Sequence[str], folder: Path, name: str) -> None:
         self._command = [sys.executable, "-m", module, *args]
-        self._folder, self._log = folder, folder / "logs" / f"nursery-{name}.log"
+        self._folder, self._log = folder, folder / "logs" / f"fork-server-{name}.log"
         self._orders = os.pipe()
-        """One pipe for all nurseries: workers of an earlier one watch it too."""
+        """One pipe for all fork servers: workers of an earlier one watch it too."""
         self._children: dict[str, WorkerProcess] = {}
         self._line = b""
-        self._nursery = self._begin()
+        self._fork_server = self._start_fork_server()
         self._died_s: float | None = None
 
     @property
     def workers(self) -> dict[str, int]:
-        """Those that run, with their process ids."""
+        """Running workers with their process ids."""
         return {c.worker: c.pid for c in self._children.values() if c.ended_s is None}
 
     def files(self) -> list[int]:
-        """Return the descriptors that become readable when there is something to hear."""
+        """Return the descriptors that become readable when an event is due."""
         alive = [c.descriptor for c in self._children.values() if c.ended_s is None and c.descriptor >= 0]
         return alive + ([self._output] if self._died_s is None else [])
 
@@ -73,36 +73,36 @@ class WorkerPool:
         if child is not None:
             self._signal(child, signal.SIGKILL)
 
-    def hear(self, now_s: float) -> list[Started | Exited]:
-        """Return what happened since the last call, without waiting; keep a nursery alive."""
-        heard = [found for line in self._lines() if (found := self._take(line)) is not None]
+    def poll_events(self, now_s: float) -> list[Started | Exited]:
+        """Return the events since the last call, without waiting; restart the fork server if it died."""
+        events = [found for line in self._lines() if (found := self._take(line)) is not None]
         for child in self._children.values():
             if child.ended_s is None and child.descriptor >= 0 and _ended(child.descriptor):
                 child.ended_s = now_s
         late = [c for c in self._children.values() if c.ended_s is not None and now_s - c.ended_s > CODE_S]
-        heard += [self._bury(child, None) for child in late]
-        return heard + self._tend(now_s)
+        events += [self._remove(child, None) for child in late]
+        return events + self._restart_fork_server(now_s)
 
     def end(self, grace_s: float) -> None:
-        """End all: politely, then by force."""
+        """End all workers: SIGTERM, then SIGKILL after `grace_s`."""
         for child in self._children.values():
             self._signal(child, signal.SIGTERM)
         until = time.monotonic() + grace_s
         while self._children and time.monotonic() < until:
-            self.hear(time.monotonic())
+            self.poll_events(time.monotonic())
             time.sleep(0.02)
         for child in list(self._children.values()):
             self._signal(child, signal.SIGKILL)
-            self._bury(child, None)
-        self._nursery.kill()
-        self._nursery.wait()
+            self._remove(child, None)
+        self._fork_server.kill()
+        self._fork_server.wait()
         for file in (*self._orders, self._output):
             os.close(file)
 
-    def _begin(self) -> subprocess.Popen[bytes]:
+    def _start_fork_server(self) -> subprocess.Popen[bytes]:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as errors_to:
-            nursery = subprocess.Popen(
+            fork_server = subprocess.Popen(
                 self._command,
                 stdin=self._orders[0],
                 stdout=subprocess.PIPE,
@@ -115,23 +115,23 @@ class WorkerPool:
                     PARENT: str(os.getpid()),
                 },
             )
-        assert nursery.stdout is not None
-        self._output = os.dup(nursery.stdout.fileno())
-        nursery.stdout.close()
+        assert fork_server.stdout is not None
+        self._output = os.dup(fork_server.stdout.fileno())
+        fork_server.stdout.close()
         os.set_blocking(self._output, False)
-        return nursery
+        return fork_server
 
-    def _tend(self, now_s: float) -> list[Started | Exited]:
-        """Replace a nursery that died; what it had not started yet it never will."""
-        if self._nursery.poll() is None:
+    def _restart_fork_server(self, now_s: float) -> list[Started | Exited]:
+        """Replace a fork server that died; workers it had not started yet are reported as exited."""
+        if self._fork_server.poll() is None:
             return []
         if self._died_s is None:
             self._died_s = now_s
-            return [self._bury(c, self._nursery.returncode) for c in self._unstarted()]
+            return [self._remove(c, self._fork_server.returncode) for c in self._unstarted()]
         if now_s - self._died_s > RESTART_S:
             os.close(self._output)
             self._line, self._died_s = b"", None
-            self._nursery = self._begin()
+            self._fork_server = self._start_fork_server()
         return []
 
     def _unstarted(self) -> list[WorkerProcess]:
@@ -143,15 +143,15 @@ class WorkerPool:
         if child is None:
             return None
         if "exited" in event:
-            return self._bury(child, int(event["code"]))
+            return self._remove(child, int(event["code"]))
         child.pid = int(event["pid"])
         try:
             child.descriptor = os.pidfd_open(child.pid)
         except ProcessLookupError:
-            return self._bury(child, None)
+            return self._remove(child, None)
         return Started(child.worker, child.pid)
 
-    def _bury(self, child: WorkerProcess, code: int | None) -> Exited:
+    def _remove(self, child: WorkerProcess, code: int | None) -> Exited:
         del self._children[child.worker]
         if child.descriptor >= 0:
             os.close(child.descriptor)

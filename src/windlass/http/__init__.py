@@ -1,8 +1,11 @@
-"""What every HTTP server of ours shares: limits, headers, errors, streaming, TLS.
+"""What all HTTP servers of Windlass share: limits, headers, errors, streaming, TLS.
 
-`transport` speaks HTTP/1.1 with bounds on size and time (`write_coalescing` joins small writes); `listener`
-binds addresses and configures uvicorn; `tls` checks certificates before anything listens. `headers`,
-`origins`, `deadlines` and `json_body` read requests. `errors` is the table of error codes and their envelope;
-`streaming` sends server-sent events; `response_scope` follows a response until it has ended. `openapi` writes
-the OpenAPI document, `static_files` serves pages.
+    socket -> `listener` -> `transport` -> `headers`, `origins`, `deadlines`, `json_body` -> a route ->
+    `streaming`
+
+`listener` binds addresses and configures uvicorn; `tls` checks certificates before that. `transport` reads
+HTTP/1.1 with limits on size and time, `write_coalescing` joins small writes. `headers`, `origins`,
+`deadlines` and `json_body` read and check requests. `errors` is the table of error codes and builds their
+bodies, `error_reply` their model for the OpenAPI document, which `openapi` writes. `streaming` sends
+server-sent events, `static_files` serves the web page.
 """

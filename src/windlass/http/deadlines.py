@@ -1,7 +1,8 @@
-"""Until when an answer is worth having: X-Deadline-Ms of the request, or [serve] deadline, whichever is less.
+"""The deadline of a request: its X-Deadline-Ms or [serve] deadline, whichever is earlier.
 
-Work that passes its deadline is given up in the engine. A whole answer becomes 408; a stream ends with an
-error event after what it has shown. Admission hears of the deadline first, and may refuse at once.
+Work that passes its deadline is cancelled in the engine. A whole answer becomes 408; a stream ends with an
+error event after the text sent so far. Admission control knows the deadline, and may refuse a request at
+once.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ T = TypeVar("T")
 
 
 class Deadline(msgspec.Struct, frozen=True):
-    """How many seconds an answer may take, and when they are over by the clock of the event loop."""
+    """How many seconds an answer may take, and the resulting time on the event loop's clock."""
 
     seconds: float
     at: float
 
 
 def deadline_of(request: Request, max_s: float | None) -> Deadline | None:
-    """Return until when a request is to be answered, or None when nobody set a bound."""
-    seconds = _seconds_asked(request, max_s)
+    """Return the deadline of a request, or None if there is none."""
+    seconds = _requested_seconds(request, max_s)
     if seconds is None:
         return None
     return Deadline(seconds, asyncio.get_running_loop().time() + seconds)
 
 
 async def within(deadline: Deadline | None, work: Awaitable[T]) -> T:
-    """Do the work, or give it up when its time is over."""
+    """Do the work; cancel it and raise ApiError when its deadline passes."""
     if deadline is None:
         return await work
     limit = asyncio.timeout_at(deadline.at)
@@ -52,11 +53,11 @@ async def within(deadline: Deadline | None, work: Awaitable[T]) -> T:
 
 
 def exceeded(deadline: Deadline) -> ApiError:
-    """Return the refusal of an answer that came too late."""
+    """Return the error for an answer that was not finished in time."""
     return ApiError("deadline_exceeded", f"the answer was not finished within {deadline.seconds:g} s")
 
 
-def _seconds_asked(request: Request, max_s: float | None) -> float | None:
+def _requested_seconds(request: Request, max_s: float | None) -> float | None:
     given = only(request, HEADER)
     if given is None:
         return max_s
@@ -67,5 +68,5 @@ def _seconds_asked(request: Request, max_s: float | None) -> float | None:
             f"X-Deadline-Ms must be a whole number of milliseconds, 1 to {MAX_MS}",
             allowed={"type": "integer", "minimum": 1, "maximum": MAX_MS},
         )
-    asked_s = int(given) / 1000
-    return asked_s if max_s is None else min(asked_s, max_s)
+    requested_s = int(given) / 1000
+    return requested_s if max_s is None else min(requested_s, max_s)

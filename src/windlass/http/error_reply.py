@@ -1,4 +1,4 @@
-"""The body of every refusal, as a model for the OpenAPI document."""
+"""The body of every error reply, as a model for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ErrorBody(BaseModel):
     path: str | None
     """The same place as a JSON path: $.messages[0].content."""
     allowed: dict[str, Any] | None
-    """What may stand there, in keywords of JSON Schema: {"type": "number", "minimum": 0, "maximum": 2}."""
+    """What is valid there, in keywords of JSON Schema: {"type": "number", "minimum": 0, "maximum": 2}."""
     corrected: dict[str, Any] | None
-    """A whole body that would be accepted, where that is sure."""
+    """A whole body that would be accepted, if that is certain."""
     doc_url: str
     request_id: str
 
 
 class ErrorReply(BaseModel):
-    """The one shape of every failure."""
+    """The body of every error reply."""
 
     error: ErrorBody

@@ -1,7 +1,7 @@
-"""Every way a request can fail, and the one envelope in which it is told.
+"""All error codes of the HTTP APIs, and the body of every error reply.
 
 Clients branch on `code`; people read `message`; programs that repair requests read `path`, `allowed` and
-`corrected`; `doc_url` leads to the page of the code, which the gateway itself serves from the same table
+`corrected`; `doc_url` is the page of the code, which the gateway itself serves from the same table
 (codes.toml). A message never carries a stack, an address or the repr of an object.
 """
 
@@ -30,7 +30,7 @@ _WORDS = re.compile(r"[A-Za-z_]\w*(?:\[\d+\]|\.[A-Za-z_]\w*)*")
 
 @dataclass(frozen=True)
 class Code:
-    """The HTTP status of a code, the family OpenAI's clients know, and what to do about it."""
+    """The HTTP status of a code, its type in OpenAI's API, its meaning and a remedy."""
 
     status: int
     type: str
@@ -52,9 +52,9 @@ CODES = _read_codes()
 class ApiError(WindlassError):
     """A request that cannot be answered; becomes an HTTP status, or the last event of a stream.
 
-    `param` is a place in the body such as messages[0].content; `allowed` what may stand there, in keywords of
-    JSON Schema ({"minimum": 0, "maximum": 2}); `corrected` a whole body that would be accepted, given only
-    by those who are sure of it.
+    `param` is a place in the body such as messages[0].content; `allowed` what is valid there, in keywords of
+    JSON Schema ({"minimum": 0, "maximum": 2}); `corrected` a whole body that would be accepted, set only
+    when that is certain.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ApiError(WindlassError):
 
 
 def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
-    """Return the one shape of every failure."""
+    """Return the body of an error reply."""
     return {
         "error": {
             "code": error.code,
@@ -105,7 +105,7 @@ def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
 
 
 def _path(param: str) -> str:
-    """Write a place as a JSON path; names that are no words are quoted."""
+    """Return a place as a JSON path; names that are not identifiers are quoted."""
     if _WORDS.fullmatch(param):
         return f"$.{param}"
     return f"$[{json.dumps(param, ensure_ascii=False)}]"
@@ -118,7 +118,7 @@ def plain(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a short JSON-like form of a value that a client sent, to be quoted back to it."""
+    """Return a short JSON-like form of a client's value, to quote in an error message."""
     if isinstance(value, str):
         return f"'{plain(value, 40)}'"
     if value is None or isinstance(value, bool):

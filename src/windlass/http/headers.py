@@ -1,4 +1,4 @@
-"""The headers of a request, read once for all who look; those that mean something may come only once."""
+"""The headers of a request, parsed once; headers that the server interprets may occur only once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SENT = "windlass.sent"
 
 
 class RequestHeaders(dict[bytes, bytes]):
-    """The first value of every name; names are in lower case, as ASGI has them."""
+    """The first value of every header; names are in lower case, as in ASGI."""
 
     def __init__(self, raw: Raw) -> None:
         super().__init__(reversed(raw))
         self._raw = raw
 
     def times(self, name: bytes) -> int:
-        """Return how often a name came."""
+        """Return how often a header occurs."""
         if len(self) == len(self._raw):
             return int(name in self)  # none came twice
         return sum(each == name for each, _ in self._raw)
@@ -36,7 +36,7 @@ def sent_with(scope: Scope) -> RequestHeaders:
 
 
 def only(request: Request, name: str) -> str | None:
-    """Return the value of a header that may come at most once."""
+    """Return the value of a header; raise ApiError if it occurs more than once."""
     sent, key = sent_with(request.scope), name.encode()
     if key not in sent:
         return None

@@ -1,7 +1,6 @@
-"""Reads a JSON body within bounds of size and time, and decodes it strictly.
+"""Reads a JSON body within limits of size and time, and decodes it strictly.
 
-Size, type and syntax are settled before a value is looked at, so that a bad request costs no more than
-reading it.
+Size, type and syntax are checked before any value, so that a bad request costs no more than reading it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from windlass.http.headers import sent_with
 MAX_BODY_BYTES = 8 << 20
 BODY_TIMEOUT_S = 30.0
 WHOLE = "windlass.body"
-"""Where the scope of a request has its body, if that came in one piece with its head (transport.py)."""
+"""Key of the ASGI scope that holds the body, if it arrived together with the head (transport.py)."""
 
 _json = msgspec.json.Decoder()
 _LONE_SURROGATE = re.compile(
@@ -28,7 +27,7 @@ _LONE_SURROGATE = re.compile(
 
 
 async def read_bytes(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Read a body that says it is JSON, within bounds of size and time."""
+    """Read a body of type JSON, within limits of size and time."""
     _check_type(request, max_bytes)
     whole: bytes | None = request.scope.get(WHOLE)
     if whole is None:
@@ -70,7 +69,7 @@ def _check_type(request: Request, max_bytes: int) -> None:
 
 
 async def _wait_for(request: Request, max_bytes: int) -> bytes:
-    """Read a body that comes in pieces."""
+    """Read a body that arrives in pieces."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             return await _read_pieces(request, max_bytes)

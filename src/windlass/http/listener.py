@@ -1,4 +1,4 @@
-"""Listens: binds an address, and configures uvicorn with bounds on every connection."""
+"""Binds an address, and configures uvicorn with limits on every connection."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from windlass.spec.errors import BadInput, InUse
 from windlass.spec.serve import Serve
 
 DRAIN_S = 5.0
-"""How long answers under way may take after a server was asked to stop."""
+"""How long answers in progress may take after the server begins to stop."""
 LAST_WORDS_S = 2
 """After the drain, streams get an error event; this is the time for delivering it."""
 SEND_BUFFER_BYTES = 262144
-"""What the kernel keeps for a client that does not read; left alone it grows to megabytes for each."""
+"""Send buffer of a connection; by default it grows to megabytes for a client that does not read."""
 
 
 def settings() -> dict[str, Any]:
-    """Return how uvicorn runs: quietly, and without trusting headers about who the client is."""
+    """Return uvicorn's settings: no logs, and no trust in headers that name the client."""
     return {
         "loop": "uvloop",
         "http": "httptools",
@@ -37,7 +37,7 @@ def settings() -> dict[str, Any]:
 
 
 def bounded_settings(serve: Serve, connections: HttpConnections) -> dict[str, Any]:
-    """Return how the gateway's own uvicorn runs: with bounds on every connection, and TLS if asked for."""
+    """Return uvicorn's settings for the gateway: limits on every connection, and TLS if configured."""
     tls = {"ssl_certfile": serve.tls_certificate, "ssl_keyfile": serve.tls_key}
     bounds = {
         "http": functools.partial(BoundedProtocol, connections),
@@ -47,7 +47,7 @@ def bounded_settings(serve: Serve, connections: HttpConnections) -> dict[str, An
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Take the port, or say who cannot have it; `shared` with other gateways, which all must say so."""
+    """Bind a port, or raise a WindlassError. All gateways of one port must pass `shared`."""
     if not 0 <= port <= 65535:
         raise BadInput(f"port {port}: ports go from 0 to 65535", hint="0 takes any free one")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -70,6 +70,6 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def url_of(host: str, listener: socket.socket, *, secure: bool = False) -> str:
-    """Return the address that a person on this machine can open."""
+    """Return the URL that a user on this machine can open."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"{'https' if secure else 'http'}://{shown}:{listener.getsockname()[1]}"

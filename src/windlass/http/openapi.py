@@ -1,7 +1,7 @@
-"""The OpenAPI document of an API whose bodies we read ourselves and whose refusals are never FastAPI's.
+"""The OpenAPI document of an API that reads bodies and writes errors itself, without FastAPI.
 
-Routes say what they take and give with `takes` and `gives`; codes.toml says what each refusal means. The
-document lists every status that a route can answer with, and fuzzing holds the routes to it.
+Routes declare their requests and replies with `takes` and `gives`; codes.toml has the meaning of each error.
+The document lists every status that a route can answer with, and fuzz tests check the routes against it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GUARD = (
     "malformed_request", "url_too_long", "headers_too_large", "head_timeout", "foreign_host",
     "foreign_origin", "too_many_connections", "not_found", "internal", "shutting_down",
 )  # fmt: skip
-"""What can be refused on any path."""
+"""Error codes that are possible on any path."""
 KEYS = ("unauthorized", "forbidden", "state_unavailable")
 BODIES = (
     "invalid_json", "invalid_value", "missing_parameter", "unknown_parameter", "unsupported_parameter",
@@ -59,30 +59,30 @@ TERMS = (
         "in": "header",
         "required": False,
         "schema": {"type": "integer", "minimum": 1, "maximum": MAX_MS},
-        "description": "Give the work up when the answer is not finished after so many milliseconds.",
+        "description": "Cancel the request if the answer is not finished after so many milliseconds.",
     },
 )
-"""Headers that set the terms of an answer."""
+"""Headers that control how a request is answered."""
 REQUEST_ID = {"description": "Finds the request in the logs.", "schema": {"type": "string"}}
 RETRY_AFTER = {
-    "description": "Seconds after which it is worth asking again.",
+    "description": "Seconds to wait before the next attempt.",
     "schema": {"type": "integer", "minimum": 1},
 }
 
 
 def takes(model: type[BaseModel] | None, parameters: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-    """Describe what a route reads: a body of JSON, and headers that mean something."""
-    told: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}
+    """Describe what a route reads: a JSON body, and headers that it interprets."""
+    request: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}
     if model is not None:
         schema = {"$ref": REFS.format(model=model.__name__)}
-        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return told
+        request["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return request
 
 
 def gives(
     model: type[BaseModel] | None, *codes: str, streams: bool = False, is_open: bool = False
 ) -> dict[int | str, dict[str, Any]]:
-    """Describe what a route answers: its reply, and every status with the codes that it can mean."""
+    """Describe what a route answers: its reply, and every error status with its codes."""
     well: dict[str, Any] = {"headers": {"X-Request-Id": REQUEST_ID}}
     if model is not None:
         well["model"] = model
@@ -94,16 +94,16 @@ def gives(
 
 
 def shows(*media_types: str, model: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
-    """Describe a route that shows something to people, of which a browser may have a copy.
+    """Describe a route that serves a page, which browsers may cache.
 
-    With `model`, programs that ask for JSON get that.
+    With `model`, clients that accept JSON get that instead.
     """
     content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
     same: dict[int | str, dict[str, Any]] = {
         200: {"content": content, "description": "For people."} | ({"model": model} if model else {}),
         304: {"description": "The browser has it: If-None-Match names its ETag."},
     }
-    # A path that could be read in two ways is no open one: without a key it is answered 401.
+    # An ambiguous path is not open: without a key the reply is 401.
     return gives(None, "unauthorized", is_open=True) | same
 
 
@@ -118,31 +118,31 @@ def _refusal(codes: list[str]) -> dict[str, Any]:
     headers: dict[str, Any] = {"X-Request-Id": REQUEST_ID}
     if any(CODES[code].status in (409, 429, 503) for code in codes):
         headers["Retry-After"] = RETRY_AFTER
-    told = " ".join(f"`{code}`: {CODES[code].meaning}" for code in codes)
-    return {"content": refers(ErrorReply), "description": told, "headers": headers}
+    description = " ".join(f"`{code}`: {CODES[code].meaning}" for code in codes)
+    return {"content": refers(ErrorReply), "description": description, "headers": headers}
 
 
 def refers(*models: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body that is one of these, whose schemas `add_schemas` adds.
+    """Describe a body that is one of these models; `add_schemas` adds their schemas.
 
-    The framework would look at the model anew for every status of every route, half of the document's cost.
+    FastAPI would inspect the model again for every status of every route, half of the document's cost.
     """
     schemas = [{"$ref": REFS.format(model=model.__name__)} for model in models]
     return {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
 
 
 class Documented(FastAPI):
-    """FastAPI, with a document that says what is really asked and answered."""
+    """FastAPI with an exact OpenAPI document."""
 
     page: Page | None = None
 
     def setup(self) -> None:
-        """Serve the document from memory: packed for those who can unpack, it is a tenth of the bytes."""
+        """Serve the document from memory, with gzip if accepted: a tenth of the bytes."""
         self.add_route("/openapi.json", self._show, include_in_schema=False)
 
     async def _show(self, request: Request) -> Response:
         if self.page is None:
-            # A quarter of a second for the first who asks, which streams must not wait.
+            # The first call takes a quarter of a second, which must not block streams.
             self.page = await asyncio.to_thread(self._written)
         return send(request, self.page)
 
@@ -156,7 +156,7 @@ class Documented(FastAPI):
         return self.openapi_schema
 
     def describe(self) -> dict[str, Any]:
-        """Write the document; we answer 400 where FastAPI would answer 422."""
+        """Build the document, without FastAPI's 422: invalid bodies get 400 here."""
         document = get_openapi(title=self.title, version=self.version, routes=self.routes)
         for name in ("HTTPValidationError", "ValidationError"):
             document["components"]["schemas"].pop(name, None)
@@ -169,12 +169,12 @@ class Documented(FastAPI):
 
 def add_schemas(document: dict[str, Any], models: Sequence[type[BaseModel]]) -> None:
     """Add the schemas that `takes` and `refers` name."""
-    _, asked = models_json_schema([(model, "validation") for model in models], ref_template=REFS)
-    document["components"]["schemas"].update(asked["$defs"])
+    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=REFS)
+    document["components"]["schemas"].update(schemas["$defs"])
 
 
 def add_keys(document: dict[str, Any], scopes: Mapping[str, str]) -> None:
-    """Say which routes need a key, and of which scope; `scopes` has the scope of each path, "" if none."""
+    """Add which routes need a key, and of which scope; `scopes` has the scope of each path, "" if none."""
     scheme = {"type": "http", "scheme": "bearer", "description": "A key of `windlass keys make`."}
     document["components"]["securitySchemes"] = {BEARER: scheme}
     for path, operations in document["paths"].items():

@@ -1,7 +1,7 @@
-"""Where a request claims to come from and to go to: the headers Host and Origin.
+"""Checks the headers Host and Origin.
 
-A page from elsewhere can make a browser send requests here. It may do so only if its origin was allowed when
-the server was started; cookies and other credentials of the browser are never asked for.
+A web page of another origin can make a browser send requests here. It may do so only if its origin was
+allowed when the server was started; cookies and other credentials of the browser are never used.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MAX_URL_BYTES = 8192
 
 
 def check(scope: Scope, *, loopback: bool, origins: frozenset[str] = frozenset()) -> str:
-    """Refuse what a web page from elsewhere makes a browser send, and what nobody sends by accident.
+    """Raise ApiError for requests of foreign web pages, and for oversized or ambiguous heads.
 
-    Return the origin of a page from elsewhere that may call, or "".
+    Returns the allowed foreign origin of the request, or "".
     """
     if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > MAX_URL_BYTES:
         raise ApiError("url_too_long", f"the path and query have more than {MAX_URL_BYTES} bytes")
@@ -49,12 +49,12 @@ def _origin(sent: RequestHeaders, host: bytes | None, origins: frozenset[str]) -
 
 
 def is_preflight(scope: Scope) -> bool:
-    """Tell whether a browser only asks what a page may send; it sends no key with that."""
+    """Return whether a request is a CORS preflight, which carries no key."""
     return scope["method"] == "OPTIONS" and b"access-control-request-method" in sent_with(scope)
 
 
 def preflight_response() -> Response:
-    """Return what a page of an allowed origin may send: no cookies, a key in its header."""
+    """Return the reply to a CORS preflight of an allowed origin: no cookies, a key in its header."""
     return Response(
         status_code=204,
         headers={

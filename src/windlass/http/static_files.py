@@ -1,8 +1,8 @@
-"""The page at /: plain files, listed and read once.
+"""The web page at /: static files, listed and read once.
 
-Only the files in FILES exist, so no path leads anywhere else. The policy lets the page load nothing from
-other places and run no script but its own files. Browsers that can unpack get them packed: a third of the
-bytes.
+Only the files in FILES are served, so no path leads anywhere else. The content security policy lets the page
+load nothing from other origins and run no script but its own files. Browsers that accept gzip get a third of
+the bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KEYS_OFF, KEYS_ON = (b'name="windlass-keys" content="%s"' % word for word in (b"
 
 @dataclass(frozen=True)
 class Page:
-    """Bytes to serve, with the tag by which a browser knows that it has them already."""
+    """Bytes to serve, with their ETag."""
 
     body: bytes
     media_type: str
@@ -65,19 +65,19 @@ class Page:
 
 
 def page_response(request: Request, name: str) -> Response | None:
-    """Return a file of the page, 304 when the browser has it, or None when there is no such file."""
+    """Return a file of the page, 304 if the browser has it cached, or None if there is no such file."""
     if name not in FILES:
         return None
     return send(request, _load(name))
 
 
 def front_response(request: Request, *, keys: bool) -> Response:
-    """Return the page itself, which says whether this service asks for keys: so it need not try and fail."""
+    """Return the page itself, which contains whether this service needs keys."""
     return send(request, _front(keys))
 
 
 def send(request: Request, page: Page) -> Response:
-    """Send a page, packed if that is accepted, or 304 when the browser has it."""
+    """Send a page, with gzip if accepted, or 304 if the browser has it cached."""
     headers = HEADERS | {"etag": page.tag, "vary": page.vary}
     known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
     if page.tag in known:

@@ -1,7 +1,7 @@
-"""Answers that are sent while they are made, and work that stops when its client leaves.
+"""Streamed answers (server-sent events), and work that is cancelled when its client disconnects.
 
-Streams are server-sent events: `data:` frames, a comment now and then while nothing happens (so that
-proxies keep the line open), and [DONE]. An error after the first byte is an event of its own, the last.
+A stream has `data:` frames, a comment now and then while nothing happens (so that proxies keep the
+connection open), and [DONE]. An error after the first byte is sent as the last event.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEEP_ALIVE_S = 10.0
 LOOK_AFTER_S = 0.05
 DONE = b"data: [DONE]\n\n"
 CLIENT_LEFT = 499
-"""The status under which an unfinished request is counted; nobody receives it."""
+"""The status under which a request of a disconnected client is counted; it is never sent."""
 
 T = TypeVar("T")
 
@@ -37,13 +37,13 @@ def event(data: BaseModel) -> bytes:
 
 
 def error_event(error: ApiError, request_id: str) -> bytes:
-    """Return the frame that ends a stream which failed."""
+    """Return the last frame of a stream that failed."""
     body = json.dumps(envelope(error, request_id), ensure_ascii=False)
     return f"event: error\ndata: {body}\n\n".encode()
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
-    """Do the work; give it up when the client leaves, and return None."""
+    """Do the work; cancel it and return None if the client disconnects."""
     with DisconnectWatch(request.receive) as watch:
         return await work
     assert watch.left
@@ -51,9 +51,9 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
 
 
 class DisconnectWatch:
-    """Looks whether a client is still there, and ends what the block does for one that is not.
+    """Watches for a disconnect of the client, and cancels the block if it happens.
 
-    Looking costs a task, and most answers are there before it is worth one: so it begins after a while.
+    Watching costs a task, and most answers are ready before it pays, so it begins after a while.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -71,7 +71,7 @@ class DisconnectWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Take back the end that was asked for, as asyncio.timeout does; one that others asked for stays."""
+        """Undo our own cancellation, as asyncio.timeout does; a cancellation by others stays."""
         self._timer.cancel()
         if self._looking is not None:
             self._looking.cancel()
@@ -92,8 +92,8 @@ class DisconnectWatch:
 class EventStream(Response):
     """A response whose frames are made while it is sent.
 
-    A client that leaves ends it, and transport.py cuts one that stops reading; `close` then gives the
-    engine's work up, even if the source was never started.
+    A disconnect ends it, and transport.py disconnects a client that stops reading; `close` then cancels the
+    engine's work, even if the source was never started.
     """
 
     media_type = "text/event-stream"
@@ -126,7 +126,7 @@ class EventStream(Response):
             try:
                 await within(self.deadline, _send_parts(source, send))
             except ApiError as error:
-                scope["state"]["journey"].code = error.code
+                scope["state"]["trace"].code = error.code
                 part = error_event(error, self._request_id)
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

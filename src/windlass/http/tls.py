@@ -1,7 +1,7 @@
-"""A certificate and its key, looked at before anything listens.
+"""Checks a certificate and its key before the server listens.
 
-OpenSSL itself is asked whether the certificate is in force: it shakes hands with itself in memory, trusting
-nothing but this certificate, so dates and signatures are judged as a client would judge them.
+OpenSSL checks whether the certificate is valid now: a handshake in memory, with a client that trusts
+nothing but this certificate, so dates and signatures are checked as by a real client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_YET, EXPIRED = 9, 10
 
 
 def check_tls(certificate: Path | None, key: Path | None) -> None:
-    """Refuse a pair of files that no client could use; neither of them means plain HTTP."""
+    """Raise a WindlassError if no client could use this pair; without both, the server speaks plain HTTP."""
     if certificate is None and key is None:
         return
     if certificate is None or key is None:
@@ -58,21 +58,21 @@ def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(certificate)
     try:
-        _shake_hands(server, client)
+        _handshake(server, client)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code == EXPIRED:
             raise BadInput(f"{certificate}: has expired", hint="renew the certificate") from None
         if error.verify_code == NOT_YET:
-            raise BadInput(f"{certificate}: is not in force yet", hint="is the clock right?") from None
+            raise BadInput(f"{certificate}: is not valid yet", hint="is the clock right?") from None
 
 
-def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """Let the two talk until the client has judged the certificate."""
+def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """Run a handshake until the client has verified the certificate."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    asking = client.wrap_bio(to_client, to_server)
-    answering = server.wrap_bio(to_server, to_client, server_side=True)
+    client_side = client.wrap_bio(to_client, to_server)
+    server_side = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(4):
-        for side in (asking, answering):
+        for side in (client_side, server_side):
             try:
                 side.do_handshake()
             except ssl.SSLWantReadError:

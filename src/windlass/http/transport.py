@@ -1,7 +1,8 @@
-"""HTTP/1.1 on the socket, with bounds: who sends too slowly, too much, or takes nothing, is cut.
+"""HTTP/1.1 with limits: a client that sends too slowly, sends too much, or does not read is disconnected.
 
-uvicorn's protocol reads requests; this one bounds their heads while they arrive. Connections counts all of a
-gateway and looks at each once a second, so that a request which comes in one piece pays for no timer.
+uvicorn's protocol reads requests; BoundedProtocol limits their heads while they arrive. HttpConnections
+counts all connections of a gateway and checks each once a second, so that a request needs no timer of its
+own.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from windlass.spec.serve import Transport
 
 LOOK_EVERY_S = 1.0
 LINGER_S = 2.0
-"""How long a refused client may take to hang up; a connection that is closed at once may lose its answer."""
+"""How long a refused client may take to close; if the server closed at once, the reply might be lost."""
 PROGRESS_BYTES = 16384
-"""A client that takes so much within `stalled_s` is slow; one that takes less is stalled."""
+"""A client that reads less than this within `stalled_s` is stalled."""
 SPARE_FILES = 256
 PER_ADDRESS = 512
 CODING, EXPECT = b"transfer-encoding", b"expect"
@@ -46,7 +47,7 @@ class HttpConnections:
 
     def __init__(self, limits: Transport) -> None:
         self.limits = limits
-        self._most = max_connections(limits.connections, raise_files())
+        self._max_open = max_connections(limits.connections, raise_files())
         self._open: set[BoundedProtocol] = set()
         self._from: Counter[str] = Counter()
 
@@ -54,17 +55,17 @@ class HttpConnections:
         return len(self._open)
 
     def enter(self, protocol: BoundedProtocol, address: str) -> ApiError | None:
-        """Count a connection; return why it may not stay, if so."""
+        """Count a connection; return the error if it exceeds a limit."""
         self._open.add(protocol)
         self._from[address] += 1
         allowed = per_address(self.limits, address)
         if self._from[address] > allowed:
-            told = f"{allowed} connections from this address are open already"
-        elif len(self._open) > self._most:
-            told = f"{self._most} connections are open already"
+            reason = f"{allowed} connections from this address are open already"
+        elif len(self._open) > self._max_open:
+            reason = f"{self._max_open} connections are open already"
         else:
             return None
-        return ApiError("too_many_connections", told, retry_after_s=1.0)
+        return ApiError("too_many_connections", reason, retry_after_s=1.0)
 
     def leave(self, protocol: BoundedProtocol, address: str) -> None:
         self._open.discard(protocol)
@@ -73,7 +74,7 @@ class HttpConnections:
             del self._from[address]
 
     async def watch(self) -> None:
-        """Cut, for ever, whoever overstays."""
+        """Close connections that exceed a time limit, for ever."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -83,7 +84,7 @@ class HttpConnections:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection: since when it has been in which state, and how much of a head it has sent."""
+    """One connection: its state and since when, and how much of a head has arrived."""
 
     def __init__(self, connections: HttpConnections, **given: Any) -> None:
         super().__init__(**given)
@@ -97,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unsent: tuple[int, float] | None = None
         self._head_bytes = self._unparsed_bytes = 0
         self._begun: Any = None
-        """The request whose head ended in what was just received; nobody has read of its body yet."""
+        """The request whose head ended in the data just received; its body has not been read yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, Corked(transport, self.loop)))
@@ -120,14 +121,14 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # no other protocol is spoken here; the request is answered as it stands
+            pass  # the offer of another protocol is ignored
         except httptools.HttpParserInvalidMethodError:
-            self._refuse(ApiError("method_not_allowed", "this method is not known here"))
+            self._refuse(ApiError("method_not_allowed", "unknown HTTP method"))
         except httptools.HttpParserError:
             self._refuse(self._refusal or ApiError("malformed_request", "this is not an HTTP/1.1 request"))
         self._begun = None
         if in_head and self._head_since is not None and self.cycle is before:
-            self._unparsed_bytes += len(data)  # of a header that does not end, nobody else would know
+            self._unparsed_bytes += len(data)  # nothing else notices a header that does not end
             if self._unparsed_bytes > self._limits.head_bytes:
                 self._refuse(self._too_large())
 
@@ -149,7 +150,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.headers.append((name, value))
         self._head_bytes += len(name) + len(value)
         if name == CODING and value.lower() != b"chunked":
-            self._stop(ApiError("malformed_request", "a body may be chunked, and coded in no other way"))
+            self._stop(ApiError("malformed_request", "a body may be chunked, but not encoded otherwise"))
         if len(self.headers) > self._limits.headers or self._head_bytes > self._limits.head_bytes:
             self._stop(self._too_large())
 
@@ -170,7 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle_since = None if self.pipeline else self.loop.time()
 
     def look(self, now: float) -> None:
-        """Cut the connection if it has been waited for too long."""
+        """Close the connection if it exceeds a time limit."""
         self._unsent = unsent_since(self._unsent, self._owed(), now)
         found = verdict(
             self._limits,
@@ -181,29 +182,29 @@ class BoundedProtocol(HttpToolsProtocol):
             refused_at=self._refused_at,
         )
         if found == "late":
-            self._refuse(ApiError("head_timeout", f"no whole head within {self._limits.head_s:g} s"))
+            self._refuse(ApiError("head_timeout", f"no complete head within {self._limits.head_s:g} s"))
         elif found == "idle":
             self.transport.close()
         elif found is not None:
             self.transport.abort()
 
     def _owed(self) -> int:
-        """Return how many bytes wait for the client, while nobody adds to them."""
+        """Return how many bytes wait for the client, while none are added."""
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and not self.flow.write_paused:
             return 0
         return self.transport.get_write_buffer_size()
 
     def _too_large(self) -> ApiError:
-        most = f"{self._limits.headers} headers and {self._limits.head_bytes} bytes"
-        return ApiError("headers_too_large", f"the head of a request may have {most}")
+        limit = f"{self._limits.headers} headers and {self._limits.head_bytes} bytes"
+        return ApiError("headers_too_large", f"the head of a request may have at most {limit}")
 
     def _stop(self, refusal: ApiError) -> None:
         self._refusal = refusal
         raise RequestAborted
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer and hang up; in the middle of another answer there is nothing to say."""
+        """Send the error and close; in the middle of another answer, only close."""
         if self._refused_at is not None or self.transport.is_closing():
             return
         self._refused_at = self.loop.time()
@@ -219,10 +220,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def without_offer(data: bytes) -> bytes:
-    """Rename the header in which a client offers to speak another protocol.
+    """Rename the Upgrade header, by which a client offers another protocol.
 
-    None is spoken here, and a server may ignore the offer (RFC 9110, 7.8); the parser would take the body for
-    that protocol's first bytes, and not read it. Java's HTTP client offers HTTP/2 unless it is told not to.
+    A server may ignore the offer (RFC 9110, 7.8), but the parser would take the body for that protocol's
+    first bytes, and not read it. Java's HTTP client offers HTTP/2 by default.
     """
     head, end, body = data.partition(b"\r\n\r\n")
     return OFFER.sub(b"\r\nx-upgrade:", head) + end + body
@@ -237,7 +238,7 @@ def verdict(
     unsent_since: float | None,
     refused_at: float | None,
 ) -> Verdict | None:
-    """Return why a connection is to be cut, if it is."""
+    """Return why a connection must be closed, if it must."""
     if refused_at is not None:
         return "lingering" if now - refused_at > LINGER_S else None
     if unsent_since is not None and now - unsent_since > limits.stalled_s:
@@ -250,7 +251,7 @@ def verdict(
 
 
 def unsent_since(before: tuple[int, float] | None, owed: int, now: float) -> tuple[int, float] | None:
-    """Return how many bytes waited for the client when it last took a fair share of them, and when."""
+    """Return how many bytes waited for the client when it last read a fair share of them, and when."""
     if not owed:
         return None
     if before is None or owed <= before[0] - PROGRESS_BYTES:
@@ -259,7 +260,7 @@ def unsent_since(before: tuple[int, float] | None, owed: int, now: float) -> tup
 
 
 def per_address(limits: Transport, address: str) -> int:
-    """Return how many connections one address may have; this machine's programs are trusted with all."""
+    """Return how many connections one address may have; loopback has no limit of its own."""
     if limits.connections_per_address is not None:
         return limits.connections_per_address
     local = address.startswith("127.") or address in ("::/64", "")
@@ -267,14 +268,14 @@ def per_address(limits: Transport, address: str) -> int:
 
 
 def group_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 the network, which one client has whole."""
+    """Return what counts as one address: for IPv6 the network, because one client may own all of it."""
     if ":" not in address:
         return address
     return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
 
 
 def refusal_bytes(error: ApiError, request_id: str) -> bytes:
-    """Return a whole HTTP response for a request that no route has seen."""
+    """Return a complete HTTP error response for a request that reaches no route."""
     body = json.dumps(envelope(error, request_id)).encode()
     headers = error.headers | {
         "content-type": "application/json",
@@ -287,12 +288,12 @@ def refusal_bytes(error: ApiError, request_id: str) -> bytes:
 
 
 def max_connections(wanted: int, files: int) -> int:
-    """Return how many connections there may be, so that some files are left for all else."""
+    """Return how many connections are possible, with some file descriptors left for everything else."""
     return wanted if files == resource.RLIM_INFINITY else max(1, min(wanted, files - SPARE_FILES))
 
 
 def raise_files() -> int:
-    """Let this process open as many files as the system allows; return how many."""
+    """Raise this process's limit of open files to the maximum; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""Writes of one turn of the event loop, sent as one.
+"""Joins the writes of one iteration of the event loop into one.
 
-An answer is written in several parts (its head, its body, the end of a chunk), and every part that goes out
-by itself costs a call of the system and wakes the client up.
+An answer is written in several parts (its head, its body, the end of a chunk), and every part that is sent
+separately costs a system call and wakes the client.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Corked:
-    """A transport that keeps what is written until the turn ends; in all else it is the one it stands for."""
+    """A transport that buffers writes until the iteration ends; everything else is passed to the real one."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -26,7 +26,7 @@ class Corked:
         self._kept.append(data)
 
     def flush(self) -> None:
-        """Send what is kept; of a connection that is gone, nothing is."""
+        """Send what is buffered; on a closed connection, drop it."""
         if self._kept:
             kept, self._kept = self._kept, []
             self._transport.write(b"".join(kept))

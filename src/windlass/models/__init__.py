@@ -1,11 +1,18 @@
-"""Tokens in, scores out: the model families, written for one device.
+"""Tokens in, logits out: the model families, written for one device.
 
-    Shape (spec) -> build.py -> a LanguageModel (language.py): llama.py, gpt2.py, bert.py, mlp.py
-    a Hugging Face directory -> weights.py, over mapped files and without torch -> huggingface.py -> a model
-    a model -> huggingface.py -> tensors.py: the files (names.py: which tensor is which)
+    Shape (spec) -> `build` -> a LanguageModel (`language`): `llama`, `gpt2`, `bert`, `mlp`, over `attention`;
+    `loss` computes the cross-entropy of a model's final states
+    a Hugging Face directory (`files`) -> `weights`, over `mmap_tensors` and without torch -> `huggingface`
+    -> a model; `names` maps our tensor names to theirs, `sizes` gives the shape of every weight
+    a model -> `huggingface` -> `tensors`: the files; `quantised` stores matrices as small integers
 
-Whatever spreads a model over devices does so from outside; nothing here knows of it. The family
+Families whose whole past is a small state (`recurrent_state`) run in numpy: `ngram`, `hmm`, and `mlp_numpy`,
+which serves the MLP. `word2vec` learns token vectors (`word2vec_native` calls its C++ library,
+`word2vec_files` reads and writes them); `nearest_tokens` searches them. `native_loader` opens our native
+libraries.
+
+Code that distributes a model over devices does so from outside; nothing here knows of it. The family
 files have one structure: the model, its block, the parts of the block.
 
-Start at language.py, then llama.py.
+Start at `language`, then `llama`.
 """

@@ -1,4 +1,4 @@
-"""The process door of the room: `python -m windlass.models convert SRC DST`.
+"""The process entry point of the package: `python -m windlass.models convert SRC DST`.
 
 Input: a Hugging Face directory. Output: a checked copy of it in the form that we write, whose manifest
 comes last; one line of JSON on standard output, {"done": ...} or {"error": ...}, and the exit code.
@@ -30,7 +30,7 @@ def convert(
 ) -> dict[str, Any]:
     """Load, check and write a model; the target appears whole, with its manifest, or not at all."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InUse(f"{target}: exists already", hint="give a directory that is empty or not there")
+        raise InUse(f"{target}: exists already", hint="give an empty or new directory")
     config = read_config(source)
     _, quantised = without_quantisation(config, str(source / CONFIG))
     if quantised and not dequantise:
@@ -42,7 +42,7 @@ def convert(
     if isinstance(shape, NgramShape | HmmShape):
         return _copied(source, target, shape)
     model = load_model(source, dtype=torch.float32 if quantised else None)
-    told = {
+    facts = {
         "family": model.shape.family,
         "parameters": model.parameter_count,
         "shape": model.shape.model_dump(exclude_defaults=False),
@@ -50,7 +50,7 @@ def convert(
     writer = DirectoryWriter(StoreDir(target))
     limit = {} if max_shard_bytes is None else {"max_shard_bytes": max_shard_bytes}
     save_model(model, writer, special_tokens=special_tokens_of(config), **limit)
-    return _finished(source, writer, told)
+    return _finished(source, writer, facts)
 
 
 def _copied(source: Path, target: Path, shape: NgramShape | HmmShape) -> dict[str, Any]:
@@ -60,21 +60,21 @@ def _copied(source: Path, target: Path, shape: NgramShape | HmmShape) -> dict[st
     for path in (source / CONFIG, *sorted(source.glob("*.safetensors"))):
         with path.open("rb") as read, writer.writing(path.name) as out:
             shutil.copyfileobj(read, out)
-    told = {"family": shape.family, "parameters": shape.parameters, "shape": shape.model_dump(mode="json")}
-    return _finished(source, writer, told)
+    facts = {"family": shape.family, "parameters": shape.parameters, "shape": shape.model_dump(mode="json")}
+    return _finished(source, writer, facts)
 
 
-def _finished(source: Path, writer: DirectoryWriter, told: dict[str, Any]) -> dict[str, Any]:
-    """Take what lies beside the weights along, and commit."""
+def _finished(source: Path, writer: DirectoryWriter, facts: dict[str, Any]) -> dict[str, Any]:
+    """Copy the files beside the weights, and commit."""
     for name in COMPANIONS:
         if (source / name).is_file():
             writer.write(name, (source / name).read_bytes())
-    manifest = writer.commit({"model": told})
-    return {**told, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
+    manifest = writer.commit({"model": facts})
+    return {**facts, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; all that it has to say is one line."""
+    """Run one command; its output is one line of JSON."""
     args = _parser().parse_args(argv)
     done = convert(args.source, args.target, max_shard_bytes=args.max_shard_bytes, dequantise=args.dequantise)
     emit({"done": done})
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser("convert", help="check a model directory and write it in our form")
     verb.add_argument("source", type=Path)
     verb.add_argument("target", type=Path)
-    verb.add_argument("--most-shard-bytes", type=int)
+    verb.add_argument("--max-shard-bytes", type=int)
     verb.add_argument("--dequantise", action="store_true", help="write int8 and int4 weights as float32")
     return parser
 

@@ -1,4 +1,4 @@
-"""Attention without memory of earlier calls: every token of the batch is at hand.
+"""Attention without a KV cache: all tokens are in the batch.
 
 Legend: B batch, T time, H query heads, K key/value heads (H is a multiple of K), C width of a head.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 def attend(
     q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor, *, causal: bool, key_mask_BT: Tensor | None
 ) -> Tensor:
-    """Mix values by the agreement of queries and keys.
+    """Scaled dot-product attention.
 
     Without padding no mask exists as a tensor, which lets the kernel skip the half that a causal mask
     hides.
@@ -25,7 +25,7 @@ def attend(
     if causal:
         length = q_BHTC.shape[2]
         earlier_TT = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
-        # A padding token looks at itself, or the softmax of its row would be over nothing.
+        # A padding token attends to itself, or the softmax of its row would be over nothing.
         itself_TT = torch.eye(length, dtype=torch.bool, device=mask.device)
         mask = (mask & earlier_TT) | itself_TT
     return F.scaled_dot_product_attention(q_BHTC, k_BKTC, v_BKTC, attn_mask=mask, enable_gqa=grouped)

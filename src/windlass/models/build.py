@@ -1,4 +1,4 @@
-"""From a shape to a model with its first weights.
+"""From a shape to a model with its initial weights.
 
 Input: a Shape (spec). Output: a LanguageModel whose weights are a pure function of the seed and of each
 weight's own name, so neither the order of building nor the device changes a bit of them.
@@ -56,13 +56,13 @@ def outline(shape: Network) -> LanguageModel:
 
 @torch.no_grad()
 def initialize(model: LanguageModel, seed: int) -> None:
-    """Set all weights to their first values."""
+    """Set all weights to their initial values."""
     for name, parameter in model.named_parameters():
         parameter.copy_(first_value(model, name, parameter.shape, seed))
 
 
 def first_value(model: LanguageModel, name: str, size: Sequence[int], seed: int) -> Tensor:
-    """Return the first value of one weight: matrices are normal, norms one, biases zero.
+    """Return the initial value of one weight: matrices are normal, norms one, biases zero.
 
     The matrices that write into the residual stream are smaller by the root of their number, so that the
     stream's variance does not grow with depth (Radford et al. 2019, section 2.3).

@@ -1,4 +1,4 @@
-"""Which files of a directory are a model, without loading what computes: config.json and safetensors.
+"""Finds the files of a model in a directory, without loading torch: config.json and safetensors.
 
 Files of other formats are refused: they are pickles, and loading a pickle runs whatever is in it.
 """
@@ -24,7 +24,7 @@ COMPANIONS = (
     "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
     "generation_config.json", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
-"""Files beside the weights that are taken along as they are."""
+"""Files beside the weights that are copied unchanged."""
 MAX_LISTED = 5
 
 
@@ -84,7 +84,7 @@ def open_tensors(path: Path, framework: Literal["pt", "np"]) -> Any:
 
 
 def listed(names: list[str]) -> str:
-    """Name the first few."""
+    """Join the first few names."""
     shown = ", ".join(names[:MAX_LISTED])
     return shown if len(names) <= MAX_LISTED else f"{shown} and {len(names) - MAX_LISTED} more"
 
@@ -98,5 +98,7 @@ def _indexed(directory: Path) -> list[str]:
     for name in names:
         # An index from elsewhere may not point outside of its directory.
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise BadInput(f"{path}: names the file {name!r}", hint="shards lie beside their index")
+            raise BadInput(
+                f"{path}: names the file {name!r}", hint="shards must be in the directory of their index"
+            )
     return sorted(names)

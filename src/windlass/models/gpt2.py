@@ -75,7 +75,7 @@ class Gpt2Block(nn.Module):
 
 
 class Gpt2Attention(nn.Module):
-    """Causal attention. The published weights hold the first three matrices as one; names.py tells how."""
+    """Causal attention. The published weights hold the first three matrices as one (see `names`)."""
 
     def __init__(self, shape: Gpt2Shape, layer: int) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def save_weights(
     special_tokens: Mapping[str, int | list[int] | None] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
-    """Write the same directory from weights that need not be in memory: one of theirs is, at a time."""
+    """Write the same directory from weights that need not be in memory: one tensor is, at a time."""
     pairs = NAMINGS[shape.family].pairs(shape)
     promises = {pair.theirs: _promise(pair, weights) for pair in pairs}
     write_tensors(promises, writer, max_shard_bytes=max_shard_bytes)
@@ -90,7 +90,7 @@ def save_weights(
 
 
 class _InMemory:
-    """The weights of a model that is there."""
+    """The weights of a model in memory."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
@@ -106,7 +106,7 @@ class _InMemory:
 
 
 def _promise(pair: Pair, weights: WeightSource) -> LazyTensor:
-    """Promise a tensor as Hugging Face stores it: ours one after the other, turned round for GPT-2."""
+    """Return a lazy tensor as Hugging Face stores it: ours joined, transposed for GPT-2."""
     first = pair.ours[0]
     size = stored_size(weights.shape(first), pair)
     return LazyTensor(weights.dtype(first), tuple(size), lambda: _stored(pair, size, weights))
@@ -116,7 +116,7 @@ def _stored(pair: Pair, size: Sequence[int], weights: WeightSource) -> Tensor:
     if len(pair.ours) == 1:
         tensor = weights.read(pair.ours[0])
         return tensor.T if pair.transposed else tensor
-    # Filled part by part: beside the whole there is only one of its parts.
+    # Filled part by part: only one part is in memory besides the whole.
     whole = torch.empty(size, dtype=weights.dtype(pair.ours[0]))
     places = (whole.T if pair.transposed else whole).chunk(len(pair.ours))
     for name, place in zip(pair.ours, places, strict=True):

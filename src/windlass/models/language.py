@@ -1,4 +1,4 @@
-"""What every family offers to those who train it and those who serve it.
+"""The interface of every model family, for training and serving.
 
 Legend: B batch, T time (tokens of a sequence), D width of the residual stream, V vocabulary,
 H query heads, K key/value heads, C width of a head.
@@ -17,20 +17,20 @@ from windlass.spec.shape import Network
 
 
 class KeyValues(Protocol):
-    """Keys and values of earlier tokens, kept by whoever calls the model.
+    """The KV cache, which the caller of the model owns.
 
-    The owner knows which row of the batch belongs to which sequence, so it also does the attention:
-    it stores the keys and values of the tokens at hand and mixes what each of their queries may see.
+    The owner knows which row of the batch belongs to which sequence, so it also computes the attention:
+    it stores the keys and values of the given tokens and attends to what each query may see.
     """
 
     def attend(self, layer: int, q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor) -> Tensor:
-        """Return the mixed values, shaped as the queries."""
+        """Return the attention output, shaped as the queries."""
 
 
 class LanguageModel(nn.Module, ABC):
-    """Tokens in, final hidden states out; scores are one matrix product further.
+    """Tokens in, final hidden states out; logits are one matrix product further.
 
-    The product with the output matrix is left to the caller, because a loss need not hold the scores of
+    The product with the output matrix is left to the caller, because a loss need not hold the logits of
     all tokens at once and a sampler needs those of the last token only.
     """
 
@@ -68,7 +68,7 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, tokens_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        """Return what the first layer reads."""
+        """Return the input of the first layer."""
 
     @abstractmethod
     def through(
@@ -79,11 +79,11 @@ class LanguageModel(nn.Module, ABC):
         cache: KeyValues | None = None,
         key_mask_BT: Tensor | None = None,
     ) -> Tensor:
-        """Go through the layers at hand. `length` is T as attention sees it: x_BTD may hold fewer tokens
+        """Run the layers of this process. `length` is T as attention sees it: x_BTD may hold fewer tokens
         where several processes divide them."""
 
     def finish(self, x_BTD: Tensor) -> Tensor:
-        """Return the final states of what the last layer gave."""
+        """Return the final states, from the output of the last layer."""
         return x_BTD
 
     @property
@@ -93,21 +93,21 @@ class LanguageModel(nn.Module, ABC):
 
     @property
     def output_bias(self) -> Tensor | None:
-        """What is added to the scores (V), if anything."""
+        """The bias of the logits (V), if any."""
         return None
 
     def features(self, x_BTD: Tensor) -> Tensor:
-        """Return what the output matrix multiplies."""
+        """Return the input of the output matrix."""
         return x_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Return the scores of all tokens of the vocabulary, before the softmax."""
+        """Return the logits of all tokens of the vocabulary."""
         return F.linear(self.features(x_BTD), self.output_weight, self.output_bias)
 
     def place_tables(self, device: torch.device) -> None:
-        """Compute what is derived from the shape and not stored with the weights.
+        """Compute the buffers that are derived from the shape and not stored with the weights.
 
-        Whoever gives a model built without memory (device "meta") its weights calls this afterwards.
+        For a model built without memory (device "meta"), call this after setting its weights.
         """
 
     @property

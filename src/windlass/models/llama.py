@@ -20,7 +20,7 @@ from windlass.models.language import KeyValues, LanguageModel
 from windlass.spec.shape import LlamaShape, RopeScaling
 
 Turn = tuple[Tensor, Tensor]
-"""Cosine and sine of the angles at hand, (T, R) or (B, 1, T, R)."""
+"""Cosine and sine of the rotary angles, (T, R) or (B, 1, T, R)."""
 
 
 class Llama(LanguageModel):

@@ -1,4 +1,4 @@
-"""How wrong a model's scores are, without ever holding the scores of a whole batch.
+"""Cross-entropy without holding the logits of a whole batch.
 
 Legend: B batch, T time, N = B * T tokens, D width.
 """
@@ -12,9 +12,9 @@ from torch import Tensor
 from windlass.models.language import LanguageModel
 
 IGNORED = -100
-"""The target of a token of which nothing is asked."""
+"""The target of a token that does not count in the loss."""
 CHUNK_TOKENS = 512
-"""Scores of 512 tokens at a time stay in a CPU's last cache; those of a whole batch do not."""
+"""Logits of 512 tokens at a time stay in a CPU's last-level cache; those of a whole batch do not."""
 _CHUNK = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK_TOKENS)
 
 

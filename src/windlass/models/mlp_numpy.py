@@ -1,8 +1,8 @@
-"""The context MLP for those who serve and evaluate it: numpy and the native library, without torch.
+"""The context MLP for serving and evaluation: numpy and the native library, without torch.
 
 The state of a sequence is its last `window` tokens, oldest first, and -1 where there was none: all that the
-model can see. A row of `scores` is the same bits whatever rows are beside it: the native library computes
-every number as one chain over its own row, and where it is not there, rows are multiplied one at a time.
+model can see. A row of `scores` has the same bits whatever other rows are computed: the native library
+computes every number from its own row alone, and without the library, rows are multiplied one at a time.
 
 Legend: B sequences, T tokens, W window, D width, F inner width, V vocabulary.
 """
@@ -40,7 +40,7 @@ def load(directory: Path, threads: int | None = None) -> MlpScores:
 
 
 class _Model(ctypes.Structure):
-    """What windlass_mlp_scores reads."""
+    """The model as windlass_mlp_scores reads it."""
 
     _fields_ = (
         *((name, POINTER) for name in ("embedding", "mix", "norm", "layers")),
@@ -51,7 +51,7 @@ class _Model(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the native library, or None where it is not there or cannot run."""
+    """Return the native library, or None if it is missing or cannot run here."""
     shared = counting_library()
     if shared is not None:
         shared.windlass_mlp_scores.restype = None
@@ -60,7 +60,7 @@ def library() -> ctypes.CDLL | None:
 
 
 class MlpScores:
-    """A Statistical (recurrent_state.py)."""
+    """A `Statistical` (see `recurrent_state`)."""
 
     state_dtype: np.dtype[Any] = np.dtype(np.int32)
 
@@ -124,8 +124,8 @@ class MlpScores:
         for start in range(0, len(targets), BLOCK_TOKENS):
             block = slice(start, start + BLOCK_TOKENS)
             logits_NV = self._logits(states[block])
-            asked_N = np.take_along_axis(logits_NV, targets[block, None].astype(np.int64), axis=1)[:, 0]
-            found[block] = asked_N - _log_sum(logits_NV)
+            chosen_N = np.take_along_axis(logits_NV, targets[block, None].astype(np.int64), axis=1)[:, 0]
+            found[block] = chosen_N - _log_sum(logits_NV)
         return found.reshape(targets_BT.shape)
 
     def _logits(self, states_BS: States) -> Floats:

@@ -32,7 +32,7 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where one tensor lies."""
+    """The position of one tensor in a file."""
 
     file: Path
     code: str

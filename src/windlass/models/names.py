@@ -1,6 +1,6 @@
 """Which tensor of ours is which tensor of Hugging Face, for every family.
 
-The maps are data, read in both directions. Transposed matrices are those of GPT-2, whose published code
+The maps are data, read in both directions. GPT-2's matrices are transposed: its published code
 multiplies from the other side.
 """
 
@@ -15,7 +15,7 @@ from windlass.spec.shape import LlamaShape, Network
 
 @dataclass(frozen=True)
 class Pair:
-    """One tensor of theirs, and the one of ours that it is, or the several that lie in it in a row."""
+    """One tensor of theirs, and the tensors of ours that it holds: one, or several in a row."""
 
     ours: tuple[str, ...]
     theirs: str
@@ -27,7 +27,7 @@ class Naming:
     """The names of one family."""
 
     prefix: str
-    """What the body of the model is called; files of the bare body leave it out."""
+    """The prefix of the body's tensors; files of the bare body leave it out."""
     layer: str
     """Where layer {} is."""
     outside: Mapping[str, str]
@@ -38,7 +38,7 @@ class Naming:
     harmless: re.Pattern[str]
     """Tensors that some files hold and that our models do not need: tables, and heads of other tasks."""
     transposed: frozenset[str] = field(default_factory=frozenset)
-    """Theirs that lie the other way round."""
+    """Theirs that are stored transposed."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Theirs inside a layer that hold several of ours one after the other."""
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -168,6 +168,6 @@ _OWN_LAYER = {name: name for name in ("ffn_norm.weight", "ffn.up.weight", "ffn.d
 MLP = Naming(
     prefix="", layer="layers.{}", outside=_OWN, inside=_OWN_LAYER, copies={}, harmless=re.compile(r"(?!)")
 )
-"""Nobody else has this family, so the names in its files are ours."""
+"""Only Windlass has this family, so the names in its files are ours."""
 
 NAMINGS: Mapping[str, Naming] = {"llama": LLAMA, "gpt2": GPT2, "bert": BERT, "mlp": MLP}

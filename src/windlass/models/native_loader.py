@@ -1,7 +1,8 @@
 """Native libraries of ours, loaded by ctypes.
 
-setup.py builds each beside the room that uses it. There may be none (no compiler at installation), one that
-this processor cannot run, or one of other sources; then there is None, and another way computes.
+setup.py builds each library in the package that uses it. If it is missing (no compiler at installation), was
+built from other sources, or does not run on this processor, the loader returns None and numpy computes
+instead.
 """
 
 from __future__ import annotations
@@ -46,5 +47,5 @@ def sources_sum(folder: Path) -> int:
 
 @functools.cache
 def counting_library() -> ctypes.CDLL | None:
-    """Return the library of the statistical families (models/native); callers name their functions' types."""
+    """Return the library of the statistical families (models/native); callers declare function types."""
     return open_library(Path(__file__).parent, "windlass_models", {})

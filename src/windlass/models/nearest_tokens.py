@@ -20,7 +20,7 @@ from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entryp
 def nearest(
     vectors_VD: NDArray[np.float32], token: int, count: int, but: Collection[int] = ()
 ) -> list[tuple[int, float]]:
-    """Return the nearest tokens, nearest first; vectors of zeros are near to nothing."""
+    """Return the nearest tokens, nearest first; zero vectors are near to no token."""
     lengths_V = np.linalg.norm(vectors_VD, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines_V = vectors_VD @ vectors_VD[token] / (lengths_V * lengths_V[token])

@@ -23,8 +23,8 @@ FORMAT = 1
 FIELD = "quantization_config"
 BITS = {"int8": 8, "int4": 4}
 LIMITS = {8: (-64, 64), 4: (-8, 7)}
-"""The least and the largest integer by bits. Two products of an unsigned 8-bit activation and a weight of at
-most 64 fit into 16 bits, so the pairs that x86 adds before widening (vpmaddubsw) cannot overflow."""
+"""The smallest and the largest integer by bits. Two products of an unsigned 8-bit activation and a weight of
+at most 64 fit into 16 bits, so the pairs that x86 adds before widening (vpmaddubsw) cannot overflow."""
 LANES = 32
 """Groups are multiples of it: the bytes in a register of AVX2."""
 NIBBLE = 4
@@ -84,12 +84,12 @@ def grouped(integers: NDArray[np.int8], scale: NDArray[np.float32], bits: int, w
 
 def without_quantisation(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], str]:
     """Split a config into the rest, and how its matrices are stored: "int8", "int4", or "" as numbers."""
-    told = config.get(FIELD)
-    if not isinstance(told, Mapping) or told.get("quant_method") != METHOD:
-        return dict(config), ""  # what another method stored is refused by whoever reads the shape
-    if told.get("format") != FORMAT or told.get("weights") not in BITS:
+    settings = config.get(FIELD)
+    if not isinstance(settings, Mapping) or settings.get("quant_method") != METHOD:
+        return dict(config), ""  # other quantisation methods are refused when the shape is read
+    if settings.get("format") != FORMAT or settings.get("weights") not in BITS:
         raise BadInput(
-            f"{where}: {FIELD} = {dict(told)!r} is not known",
-            hint=f"known: format {FORMAT} with weights {' or '.join(BITS)}",
+            f"{where}: {FIELD} = {dict(settings)!r} is not supported",
+            hint=f"supported: format {FORMAT} with weights {' or '.join(BITS)}",
         )
-    return {key: value for key, value in config.items() if key != FIELD}, str(told["weights"])
+    return {key: value for key, value in config.items() if key != FIELD}, str(settings["weights"])

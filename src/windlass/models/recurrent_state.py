@@ -1,8 +1,8 @@
-"""What models offer whose whole memory of the past is a few numbers after each token.
+"""The interface of models whose whole memory of the past is a few numbers after each token.
 
-An n-gram model needs the last tokens, a hidden Markov model how likely each state is, a feed-forward model
-its window. So the engine keeps such a state for each token where it keeps keys and values of a transformer,
-and everything that follows from that (prompts shared, requests moved, guesses taken back) works alike.
+An n-gram model needs the last tokens, a hidden Markov model the distribution over its states, a feed-forward
+model its window. The engine keeps such a state per token where it keeps the KV cache of a transformer, so
+prefix sharing, moving requests and speculative decoding work alike.
 
 Legend: B sequences, T tokens, S numbers of a state, V vocabulary.
 """
@@ -26,7 +26,7 @@ Scores = NDArray[np.float32]
 
 
 class Statistical(Protocol):
-    """Tokens in, log-probabilities out. No row of any result depends on the others, not in a bit."""
+    """Tokens in, log-probabilities out. No row of a result depends on the others, to the bit."""
 
     state_size: int
     state_dtype: np.dtype[Any]
@@ -35,7 +35,7 @@ class Statistical(Protocol):
     def shape(self) -> NgramShape | HmmShape | MlpShape: ...
 
     def first(self) -> States:
-        """Return the state (S,) before any token, of which nothing is known but that text will come."""
+        """Return the state (S,) before any token."""
 
     def read(self, state_S: States, tokens_T: Ids) -> States:
         """Return the state (T, S) after each token of one sequence."""
@@ -52,10 +52,10 @@ class Statistical(Protocol):
 
 @runtime_checkable
 class Embedded(Protocol):
-    """A Statistical that places its states among vectors, in which likeness is nearness."""
+    """A Statistical that embeds its states in a vector space, in which similar states are near."""
 
     def vectors(self, states_BS: States) -> NDArray[np.float32]:
-        """Return a vector (B, D) of each state; the mean over a text stands for the text."""
+        """Return a vector (B, D) of each state; the mean over a text is its embedding."""
 
 
 def load_statistical(directory: Path, threads: int | None = None) -> Statistical:

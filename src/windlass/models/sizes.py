@@ -1,6 +1,6 @@
-"""How large every weight of a family is, by our names, without building the model.
+"""The size of every weight of a family, by our names, without building the model.
 
-Rows are what a matrix gives, columns what it takes.
+Rows are outputs of a matrix, columns its inputs.
 """
 
 from __future__ import annotations

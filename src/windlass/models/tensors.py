@@ -1,7 +1,7 @@
 """Writes the tensor files of a Hugging Face directory: one model.safetensors, or shards with an index.
 
-Input: promises of tensors. Output: files of at most a given size. A file is written as a stream whose
-tensors come into being one at a time, so a model of any size passes through.
+Input: lazy tensors. Output: files of at most a given size. A file is written as a stream whose tensors are
+computed one at a time, so a model of any size can be written.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from windlass.models.files import INDEX, SINGLE
 
 MAX_SHARD_BYTES = 5_000_000_000
 FROM_TORCH = MappingProxyType({"format": "pt"})
-"""What transformers wants to read in the header of a file."""
+"""The header metadata that transformers expects."""
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _CODES = {dtype: code for code, dtype in DTYPES.items()} | {torch.int8: "I8", torch.uint8: "U8"}
 
 
 class Writer(Protocol):
-    """Where files go: a Place, or the DirectoryWriter that also keeps their digests."""
+    """Where files go: a StoreDir, or the DirectoryWriter that also records their digests."""
 
     def writing(self, name: str) -> AbstractContextManager[IO[bytes]]:
-        """Give a file to write to."""
+        """Open a file to write to."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The weights of a model directory, by our names, over the memory-mapped files; nothing loads torch.
 
 Input: a Hugging Face directory, or one that `windlass models compress` wrote. Output: Weights. All names and
-sizes are checked at once; numbers are touched when they are asked for. What lies in a file as a kernel
-wants it (rows are outputs, contiguous) is handed out in place; GPT-2's turned and joined matrices are copied.
+sizes are checked at once; values are read on access. Tensors that a file stores as a kernel needs them (rows
+are outputs, contiguous) are returned in place; GPT-2's turned and joined matrices are copied.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Float:
 
 @dataclass(frozen=True)
 class _Part:
-    """Where one of our weights lies: a tensor, turned or not, and which of so many parts of it."""
+    """Where one of our weights is stored: a tensor, transposed or not, and which part of it."""
 
     tensor: str
     transposed: bool = False
@@ -70,7 +70,7 @@ class ModelWeights:
 
     @property
     def head_name(self) -> str:
-        """The matrix that gives the scores; tied, it is that of the embedding."""
+        """The name of the output matrix; if tied, that of the embedding."""
         return "head.weight" if "head.weight" in self.sizes else "embedding.weight"
 
     def names(self) -> list[str]:
@@ -94,8 +94,8 @@ class ModelWeights:
 def load_weights(directory: str | os.PathLike[str]) -> ModelWeights:
     """Open and check a model; bytes that differ from what its manifest says are refused."""
     folder = Path(directory)
-    told, quantised = without_quantisation(read_config(folder), str(folder / CONFIG))
-    shape = network_from_config(told, str(folder / CONFIG))
+    config, quantised = without_quantisation(read_config(folder), str(folder / CONFIG))
+    shape = network_from_config(config, str(folder / CONFIG))
     check_manifest(folder)
     files = MappedTensors(folder)
     where = _own_places(files, shape) if quantised else _their_places(files, shape)
@@ -178,10 +178,10 @@ def _their_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
 
 
 def _refuse_unfit(files: MappedTensors, missing: list[str], extra: list[str]) -> None:
-    told = [f"missing {listed(missing)}"] if missing else []
-    told += [f"unexpected {listed(extra)}"] if extra else []
-    if told:
-        raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {'; '.join(told)}")
+    problems = [f"missing {listed(missing)}"] if missing else []
+    problems += [f"unexpected {listed(extra)}"] if extra else []
+    if problems:
+        raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {'; '.join(problems)}")
 
 
 def _refuse_other_kinds(files: MappedTensors, names: list[str]) -> None:

@@ -3,13 +3,13 @@
     draw     block of tokens -> Groups; a pure function of the block, its position, the pass and the seed
     learn    Groups -> both matrices moved, in place
     changes  Groups and the rows that they touch -> what is to be added to those rows; a pure function
-    run      many blocks drawn and learnt by threads, in place: the quick way
+    run      many blocks drawn and learnt by threads, in place: the quick path
 
 A parameter server sends the rows that `Groups.inputs` and `Groups.outputs` name, and adds the changes that
-come back. The native library (native/word2vec.cpp) does the work; where it is not there, numpy says the same.
-No pair crosses the end of a document, and none the border of two blocks.
+come back. The native library (native/word2vec.cpp) does the work; without it, numpy computes the same.
+No pair crosses the end of a document, and none the boundary of two blocks.
 
-Legend: G groups (tokens with company), K negatives, P pairs of co-occurring tokens, V vocabulary, D width.
+Legend: G groups (tokens with context), K negatives, P pairs of co-occurring tokens, V vocabulary, D width.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NUMBERS = 64
 """Random numbers of one position; one decides whether and how far a token looks, the others are negatives."""
 MAX_NEGATIVES = NUMBERS - 2
 LOSS_EVERY = 8
-"""Of so many groups the loss of the first is taken: logarithms cost as much as the rest of a group."""
+"""The loss is computed for every eighth group: logarithms cost as much as the rest of a group."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class Word2VecOptions:
-    """What decides the pairs."""
+    """The options that determine the pairs."""
 
     distance: int = 5
     """Co-occurring tokens are at most this far apart; each token draws its own reach up to it."""
@@ -97,7 +97,7 @@ class Groups:
 
 @dataclass
 class Learnt:
-    """What was seen while learning."""
+    """Counts and losses of training."""
 
     pairs: int = 0
     loss_sum: float = 0.0
@@ -178,9 +178,9 @@ def draw_numpy(sampler: Sampler, key: int, tokens: Ints, first: int) -> Groups:
     inside = (near >= 0) & (near < len(kept)) & (np.abs(offsets)[None] <= reach[:, None])
     near = np.clip(near, 0, max(0, len(kept) - 1))
     inside &= of[near] == of[:, None]
-    with_company = inside.any(axis=1)
-    own, inside, near = kept[with_company], inside[with_company], near[with_company]
-    drawn_GK = _numbers(key, positions[with_company][:, None], np.arange(1, options.negatives + 1))
+    with_context = inside.any(axis=1)
+    own, inside, near = kept[with_context], inside[with_context], near[with_context]
+    drawn_GK = _numbers(key, positions[with_context][:, None], np.arange(1, options.negatives + 1))
     entries_GK = _scaled(drawn_GK, sampler.vocabulary)
     is_itself = _low(drawn_GK) < sampler.threshold_V[entries_GK]
     negatives_GK = np.where(is_itself, entries_GK, sampler.alias_V[entries_GK])
@@ -200,7 +200,7 @@ def learn(matrices: Matrices, groups: Groups, rate: float) -> Learnt:
         ctypes.byref(matrices.native), at(targets), at(starts), at(contexts), *targets.shape, rate,
         ctypes.byref(sums),
     )  # fmt: skip
-    return _told(sums)
+    return _learnt(sums)
 
 
 def learn_numpy(matrices: Matrices, groups: Groups, rate: float) -> Learnt:
@@ -227,7 +227,7 @@ def changes(
 ) -> tuple[Floats, Floats, Learnt]:
     """Return what to add to the rows `groups.inputs` and `groups.outputs`, given their present values.
 
-    Added to rows that nobody else moved meanwhile, it is what `learn` does to the whole matrices, up to the
+    Added to rows that have not changed meanwhile, it is what `learn` does to the whole matrices, up to the
     rounding of the difference; `moved` is exactly that.
     """
     new_in, new_out, learnt = moved(groups, inputs_RD, outputs_RD, rate)
@@ -252,7 +252,7 @@ def moved(
 
 
 def some_groups(groups: Groups, first: int, until: int) -> Groups:
-    """Return the groups from one number up to another; what they learn in turn, the whole learns."""
+    """Return groups first..until - 1; training them in turn equals training the whole."""
     starts = groups.starts[first : until + 1]
     contexts = groups.contexts_P[starts[0] : starts[-1]]
     return Groups(groups.targets_GN[first:until], starts - starts[0], contexts)
@@ -289,14 +289,14 @@ def run(
             ctypes.byref(sampler.native), ctypes.byref(matrices.native), key, at(tokens), len(tokens), first,
             block, at(rates), threads, ctypes.byref(sums),
         )  # fmt: skip
-        return _told(sums)
+        return _learnt(sums)
     for number, start in enumerate(range(0, len(tokens), block)):
         groups = draw_numpy(sampler, key, tokens[start : start + block], first + start)
         learnt.include(learn_numpy(matrices, groups, float(rates[number])))
     return learnt
 
 
-def _told(sums: Sums) -> Learnt:
+def _learnt(sums: Sums) -> Learnt:
     return Learnt(sums.pairs, sums.loss, sums.loss_pairs)
 
 

@@ -1,7 +1,7 @@
 """Vectors of tokens on disk: docs/formats/word2vec.md.
 
 A finished directory, and each checkpoint on the way to it, is vectors.safetensors (both matrices and the
-counts that the pairs were drawn by) with word2vec.json, which says how they came about, and a manifest.
+counts that the pairs were drawn by) with word2vec.json (settings and progress), and a manifest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windlass.store.store_dir import StoreDir
 FORMAT = "windlass-word2vec-1"
 TENSORS, TABLE = "vectors.safetensors", "word2vec.json"
 VECTORS = "word2vec"
-"""Where a run keeps them, in its folder."""
+"""The subdirectory of a run's folder."""
 DEVIATION = 0.06
 """Of a first embedding: three times that of random weights, because it says something (docs/log.md)."""
 
@@ -33,13 +33,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """What was learnt of every token, and from what."""
+    """The vectors of every token, and how they were trained."""
 
     inputs_VD: Floats
     outputs_VD: Floats
     counts_V: NDArray[np.int64]
-    told: Mapping[str, Any]
-    """Settings, and how far the learning has come."""
+    metadata: Mapping[str, Any]
+    """Settings, and the progress of training."""
 
 
 def save_vectors(folder: Path, vectors: TokenVectors) -> None:
@@ -47,7 +47,7 @@ def save_vectors(folder: Path, vectors: TokenVectors) -> None:
     writer = DirectoryWriter(StoreDir(folder))
     tensors = {"inputs": vectors.inputs_VD, "outputs": vectors.outputs_VD, "counts": vectors.counts_V}
     writer.write(TENSORS, save_tensors({name: np.ascontiguousarray(t) for name, t in tensors.items()}))
-    table = {"format": FORMAT, **vectors.told}
+    table = {"format": FORMAT, **vectors.metadata}
     writer.write(TABLE, (json.dumps(table, indent=1) + "\n").encode())
     writer.commit({"kind": "word2vec"})
 
@@ -60,7 +60,7 @@ def load_vectors(folder: Path) -> TokenVectors | None:
         return None
     table = json.loads(read_verified(place, TABLE, manifest))
     if table.pop("format", None) != FORMAT:
-        raise Damaged(f"{folder / TABLE}: vectors of an unknown format", hint=f"known: {FORMAT}")
+        raise Damaged(f"{folder / TABLE}: unknown format of vectors", hint=f"known: {FORMAT}")
     tensors = load_tensors(read_verified(place, TENSORS, manifest))
     return TokenVectors(tensors["inputs"], tensors["outputs"], tensors["counts"], table)
 

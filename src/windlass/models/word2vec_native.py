@@ -14,7 +14,7 @@ KEY = ctypes.c_uint64
 
 
 class DrawTables(ctypes.Structure):
-    """What is drawn from."""
+    """The tables that `draw` samples from."""
 
     _fields_ = (
         *((name, POINTER) for name in ("keep", "threshold", "alias")),
@@ -23,13 +23,13 @@ class DrawTables(ctypes.Structure):
 
 
 class NativeVectors(ctypes.Structure):
-    """What is learnt."""
+    """The two matrices that are trained."""
 
     _fields_ = (("inputs", POINTER), ("outputs", POINTER), ("stride", INT))
 
 
 class Sums(ctypes.Structure):
-    """What was seen meanwhile."""
+    """Counts and losses."""
 
     _fields_ = (("loss", ctypes.c_double), *((name, LONG) for name in ("loss_pairs", "pairs", "groups")))
 
@@ -46,7 +46,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the native library, or None where it is not there or cannot run."""
+    """Return the native library, or None if it is missing or cannot run here."""
     shared = counting_library()
     for name, (result, arguments) in SIGNATURES.items() if shared is not None else ():
         function = getattr(shared, name)
@@ -55,6 +55,6 @@ def library() -> ctypes.CDLL | None:
 
 
 def at(array: NDArray[Any]) -> int:
-    """Return the address of an array's first number, which must lie in order."""
+    """Return the address of an array's first number, which must be contiguous."""
     assert array.flags.c_contiguous
     return int(array.ctypes.data)

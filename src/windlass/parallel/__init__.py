@@ -1,18 +1,21 @@
 """One model, many devices.
 
-    partition.py (who computes which layers and features) -> schedule.py (on which process, and is it still
-    right) -> device_mesh.py (whom a process talks to) -> strategy.py, which applies it all from outside:
-         stage.py     keeps the piece of the model that is this process's
-         tensor_parallel.py    divides features, vocab_loss.py the loss over the words
-         context_parallel.py   divides sequences
-         activation_checkpoint.py forgets activations
-         pipeline.py  runs stages in the order of a schedule; async_pipeline.py without waiting, with
-                      the weights that weight_stash.py keeps and the messages of p2p.py
-    -> local_params.py (what a process holds, as plain boxes of whole weights: param_shard.py)
+    `partition` (which process computes which layers and features) -> `schedule` (rank placement, bubble,
+    when a new partition pays off) -> `device_mesh` (this process's coordinates and process groups)
+    -> `strategy`, which applies all of it to a single-device model from outside:
+         `stage`                  keeps this process's slice of the model
+         `tensor_parallel`        divides features; `vocab_loss` computes the loss over a divided vocabulary
+         `context_parallel`       divides sequences
+         `activation_checkpoint`  recomputes activations in the backward pass
+         `pipeline`               runs stages in the order of a schedule
+         `async_pipeline`         runs them without a flush after each batch, with the weight versions of
+                                  `weight_stash` and the messages of `p2p`
+    -> `local_params` (this process's weights as plain tensors, each a `param_shard` of a whole weight)
 
-partition.py, param_specs.py, memory.py and schedule.py are pure and need no torch; `python -m
-windlass.parallel` shows cuts through them. layer_profile.py measures what a cut may go by. process_group.py
-is how all processes of a run tell each other small facts.
+`partition`, `param_specs`, `memory` and `schedule` are pure and need no torch; `python -m windlass.parallel`
+prints their results. `layer_profile` measures layer costs for a partition. `device` selects the device and
+the number of threads. `process_group` gathers small JSON values from all ranks. `abort_comm` closes the
+connections of a group, so that collectives waiting for a lost peer fail at once.
 
-Start at strategy.py.
+Start at `strategy`.
 """

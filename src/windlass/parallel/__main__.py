@@ -1,7 +1,7 @@
-"""The process door of the room: `python -m windlass.parallel cut --shape JSON --layout JSON`.
+"""The process entry point of the package: `python -m windlass.parallel cut --shape JSON --layout JSON`.
 
-Input: a shape and a layout, and what is known of the devices along the pipeline. Output: one line of JSON
-on standard output, {"done": ...} or {"error": ...}. Nothing here loads torch, so it answers at once.
+Input: a shape and a layout, optionally speeds and memories of the devices along the pipeline. Output: one
+line of JSON on standard output, {"done": ...} or {"error": ...}. Nothing here loads torch, so it is quick.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def describe(
     speeds: Sequence[float] | None = None,
     memories: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """Return the cut and what follows from it: loads, weights and memory by position, and idle time."""
+    """Return the partition and what follows: loads, weights and memory by position, and the bubble."""
     cut = cut_model(shape, layout, speeds=speeds, memories=memories)
     return {
         "cut": cut.model_dump(),

@@ -1,4 +1,4 @@
-"""Forgets activations in the forward pass and computes them again in the backward pass.
+"""Drops activations in the forward pass and recomputes them in the backward pass.
 
 full: each block keeps only its input. selective: results of matrix products and of attention are kept, and
 what is cheap to compute (norms, activations, rotations) is done again (Korthikanti et al. 2022,

@@ -5,7 +5,7 @@ Llama 3 was trained (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.2). 
 tokens cost more, so a sequence is cut into twice as many pieces as processes and each gets one from the
 front and the matching one from the back.
 
-Legend: B batch, T tokens of the whole sequence, S tokens at hand, H query heads, K key/value heads,
+Legend: B batch, T tokens of the whole sequence, S tokens of this process, H query heads, K key/value heads,
 C width of a head.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 class DividedSequence:
     """Which tokens this process computes, and the attention that sees all of them.
 
-    It takes the place of a model's cache of keys and values, so models need not know of it.
+    It replaces a model's KV cache, so models need not know of it.
     """
 
     def __init__(self, group: dist.ProcessGroup, context: int, device: torch.device, *, causal: bool) -> None:
@@ -34,7 +34,7 @@ class DividedSequence:
 
     @property
     def positions(self) -> Tensor:
-        """The positions of the tokens at hand, as a batch of one."""
+        """The positions of this process's tokens, as a batch of one."""
         return self.own_S[None]
 
     def taken(self, x_BT: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class DividedSequence:
         return x_BT[:, self.own_S]
 
     def attend(self, layer: int, q_BHSC: Tensor, k_BKSC: Tensor, v_BKSC: Tensor) -> Tensor:
-        """Mix all values by the agreement of the queries at hand with all keys."""
+        """Attention of this process's queries over the keys and values of the whole sequence."""
         both = torch.stack((k_BKSC, v_BKSC))
         gathered = gather_tokens(both, self._group)
         k_BKTC, v_BKTC = gathered.index_select(3, self._order_T)
@@ -61,7 +61,7 @@ def own_tokens(context: int, parts: int, part: int, *, causal: bool) -> Tensor:
 
 
 def gather_tokens(own: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Put everybody's tokens (dimension 3) one after the other; gradients go back to their owners."""
+    """All-gather tokens along dimension 3; the backward pass reduces gradients to the owner of each token."""
     gathered: Tensor = _Gather.apply(own, group)  # type: ignore[no-untyped-call]
     return gathered
 

@@ -1,4 +1,4 @@
-"""Which device and how many threads this process computes with."""
+"""Selects the device and the number of threads of this process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from windlass.spec.job import MachineSpec
 
 
 def place_process(machine: MachineSpec, threads: int, rank: int = 0) -> torch.device:
-    """Settle this process on its device; on a CPU, with as many threads as it was given.
+    """Select the device of this process and set its number of CPU threads.
 
-    GPUs of a machine go to its ranks in turn, which the launcher numbers machine by machine.
+    The ranks of a machine take its GPUs in turn; the launcher numbers ranks machine by machine.
     """
     torch.set_num_threads(threads)
     # Subnormal numbers cost a hundred times a normal multiplication and carry nothing here.
@@ -24,7 +24,7 @@ def place_process(machine: MachineSpec, threads: int, rank: int = 0) -> torch.de
 
 
 def device_of(machine: MachineSpec) -> torch.device:
-    """Return the device that a machine table asks for, or say that it is not there."""
+    """Return the device that the [machine] table names; raise BadInput if it does not exist."""
     if machine.device == "cuda" and not torch.cuda.is_available():
         raise BadInput(
             "[machine] device = 'cuda', but torch sees no GPU", hint="use device = 'auto' or 'cpu'"

@@ -1,4 +1,4 @@
-"""Where this process sits on the grid of a layout, and whom it talks to along each axis.
+"""This process's coordinates on the mesh of a layout, and its process group along each axis.
 
 Input: a layout and this process's rank. Output: coordinates and process groups. One process alone needs
 no network at all: every group is None and nothing of torch.distributed is started.
@@ -30,22 +30,26 @@ STUCK_S = 600.0
 
 
 class Mesh:
-    """Coordinates on the axes, and a process group for every set of axes that is asked for."""
+    """Coordinates on the axes; process groups are created on demand, one per set of axes."""
 
     def __init__(
-        self, layout: Layout, device: torch.device, crew: ProcessGroup, ranks: Sequence[int] | None = None
+        self,
+        layout: Layout,
+        device: torch.device,
+        world_group: ProcessGroup,
+        ranks: Sequence[int] | None = None,
     ) -> None:
-        self.layout, self.device, self.crew = layout, device, crew
+        self.layout, self.device, self.world_group = layout, device, world_group
         self._ranks = torch.tensor(ranks or range(layout.world)).reshape(layout.degrees)
-        where = (self._ranks == self.crew.rank).nonzero()[0].tolist()
+        where = (self._ranks == self.world_group.rank).nonzero()[0].tolist()
         self.at: dict[str, int] = dict(zip(AXES, where, strict=True))
         self._groups: dict[tuple[str, ...], dist.ProcessGroup | None] = {}
         self._mesh: DeviceMesh | None = None
 
     def group(self, *axes: str) -> dist.ProcessGroup | None:
-        """Return the group of those who differ from this process along `axes` only, None if it is alone.
+        """Return the group of ranks that differ from this one along `axes` only; None if it has no others.
 
-        All processes must ask for the same groups in the same order.
+        All processes must request the same groups in the same order.
         """
         if axes not in self._groups:
             self._groups[axes] = self._new_group(axes)
@@ -54,22 +58,22 @@ class Mesh:
     def ends(self) -> dist.ProcessGroup | None:
         """Return the group of the first and the last process of this pipeline, None for others.
 
-        All processes must ask together, once.
+        All processes must call this together, once.
         """
         mine: dist.ProcessGroup | None = None
         for members in self._members(("pp",)):
             group = dist.new_group([members[0], members[-1]])
-            if self.crew.rank in (members[0], members[-1]):
+            if self.world_group.rank in (members[0], members[-1]):
                 mine = group
         return mine
 
     def peer(self, **at: int) -> int:
-        """Return the rank of the process elsewhere along some axes."""
+        """Return the rank at other coordinates along some axes."""
         return int(self._ranks[tuple({**self.at, **at}[axis] for axis in AXES)])
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The same grid as torch knows it."""
+        """The same grid as a torch DeviceMesh."""
         if self._mesh is None:
             self._mesh = DeviceMesh(self.device.type, self._ranks, mesh_dim_names=AXES)
         return self._mesh
@@ -80,12 +84,12 @@ class Mesh:
             if len(members) == 1:
                 continue
             group = dist.new_group(members, sort_ranks=False)  # group ranks are places on the grid
-            if self.crew.rank in members:
+            if self.world_group.rank in members:
                 mine = group
         return mine
 
     def _members(self, axes: tuple[str, ...]) -> Iterator[list[int]]:
-        """Yield the ranks of every group along `axes`, in an order that all processes share."""
+        """Yield the ranks of every group along `axes`, in the same order on all processes."""
         fixed = [range(1) if a in axes else range(int(getattr(self.layout, a))) for a in AXES]
         for corner in product(*fixed):
             index = tuple(
@@ -96,7 +100,7 @@ class Mesh:
 
 @contextmanager
 def init_process_group(member: RankInfo, device: torch.device) -> Iterator[None]:
-    """Meet the other processes of the run, and part from them at the end."""
+    """Join the process group of the run; leave it at the end."""
     if member.world == 1:
         yield
         return
@@ -105,10 +109,10 @@ def init_process_group(member: RankInfo, device: torch.device) -> Iterator[None]
 
 
 def open_store(member: RankInfo) -> Store:
-    """Open the place where processes leave their addresses; rank 0 keeps it."""
+    """Open the rendezvous store, where ranks publish their addresses; rank 0 hosts it."""
     host, _, port = member.rendezvous.rpartition(":")
     speak_through(host)
-    with _told(member):
+    with _rendezvous_errors(member):
         return TCPStore(
             host, int(port), member.world, is_master=member.rank == 0, timeout=timedelta(seconds=MEET_S)
         )
@@ -116,8 +120,8 @@ def open_store(member: RankInfo) -> Store:
 
 @contextmanager
 def gathered(store: Store, member: RankInfo, device: torch.device) -> Iterator[None]:
-    """Form a process group through a store, and dissolve it at the end."""
-    with _told(member):
+    """Form a process group through a store; destroy it at the end."""
+    with _rendezvous_errors(member):
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=store,
@@ -132,7 +136,7 @@ def gathered(store: Store, member: RankInfo, device: torch.device) -> Iterator[N
 
 
 @contextmanager
-def _told(member: RankInfo) -> Iterator[None]:
+def _rendezvous_errors(member: RankInfo) -> Iterator[None]:
     try:
         yield
     except (dist.DistError, RuntimeError, OSError) as error:
@@ -143,7 +147,7 @@ def _told(member: RankInfo) -> Iterator[None]:
 
 
 def speak_through(host: str) -> None:
-    """Let gloo use the interface that leads to the rendezvous: it would guess by the host's name."""
+    """Make gloo use the interface that routes to the rendezvous; by default it guesses from the host name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))
         own = probe.getsockname()[0]

@@ -1,4 +1,4 @@
-"""Measures what one layer, the embedding and the head cost on this device, for a cut by measured cost."""
+"""Measures the cost of one layer, the embedding and the head on this device, to balance a partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPEATS = 3
 
 
 def measured_costs(shape: Network, sequences: int, device: torch.device) -> LayerCosts:
-    """Return the seconds of a forward and a backward pass over so many sequences, the best of a few."""
+    """Return the seconds of a forward and a backward pass over `sequences`, the best of a few."""
     model = build(shape.model_copy(update={"layers": 1}), seed=1, device=device)
     tokens_BT = torch.zeros(sequences, shape.context, dtype=torch.int64, device=device)
     x_BTD = torch.randn(sequences, shape.context, shape.width, device=device, requires_grad=True)
@@ -29,7 +29,7 @@ def measured_costs(shape: Network, sequences: int, device: torch.device) -> Laye
 
 
 def _best(forward: Callable[[], Tensor], device: torch.device) -> float:
-    """Noise only ever slows a pass down, and the first one also warms up."""
+    """Return the shortest of several passes: noise only slows a pass down, and the first one warms up."""
     seconds = []
     for _ in range(1 + REPEATS):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The weights of a process as plain boxes, whatever torch made of them.
+"""The weights of a process as plain tensors, without DTensor.
 
 Tensor parallel and sharding turn parameters into DTensors. Everything after the backward pass works on
 their local parts, which share memory with them: the optimizer, clipping, the exchange between replicas and
@@ -26,7 +26,7 @@ TIED = "embedding.weight"
 
 
 class LocalParams:
-    """The holdings of this process, and how their gradients come to them."""
+    """The parameter shards of this process (`holdings`), and how their gradients are reduced."""
 
     def __init__(self, stages: Sequence[ModelStage], grid: Mesh, cut: Partition) -> None:
         self._grid, self._cut = grid, cut
@@ -38,16 +38,16 @@ class LocalParams:
         self.holdings = [holding for _, holding in self._pairs]
         self._model_group = grid.group("pp", "sharded", "tp")
 
-    def fill(self, value: Callable[[str, tuple[int, ...]], Tensor]) -> None:
-        """Set every box from the whole weight that `value` gives; one whole is in memory at a time."""
+    def init_weights(self, value: Callable[[str, tuple[int, ...]], Tensor]) -> None:
+        """Set every shard from the whole weight that `value` returns; one whole is in memory at a time."""
         with torch.no_grad():
             for holding in self.holdings:
                 inside = holding.box.within(whole(holding.shape))
                 holding.tensor.copy_(value(holding.name, holding.shape)[inside])
-        self.follow()
+        self.sync_tied()
 
-    def collect(self, *, tied: bool = True) -> None:
-        """Hand the gradients of a finished backward pass to the holdings; `tied`: the ends add up theirs."""
+    def reduce_grads(self, *, tied: bool = True) -> None:
+        """Set the shards' gradients after a backward pass, summed over cp and (`tied`) both ends."""
         for parameter, holding in (*self._pairs, *self._twins):
             holding.tensor.grad = _gradient(parameter, holding)
         if tied:
@@ -59,15 +59,15 @@ class LocalParams:
             parameter.grad = None
             holding.tensor.grad = None
 
-    def follow(self) -> None:
-        """After the weights have changed: let a second copy of the tied matrix be like the first."""
+    def sync_tied(self) -> None:
+        """After an update: copy the tied matrix to its second copy on this process, if there is one."""
         with torch.no_grad():
             for _, twin in self._twins:
                 first = next(h for h in self.holdings if h.name == twin.name)
                 twin.tensor.copy_(first.tensor)
 
-    def clip(self, most: float) -> float:
-        """Shrink the gradients to a norm of at most `most`; return the norm that they had."""
+    def clip(self, max_norm: float) -> float:
+        """Clip the gradients to a global norm of `max_norm`; return the norm before."""
         gradients = [h.tensor.grad for h in self.holdings if h.tensor.grad is not None and h.tensor.numel()]
         squares = [
             n.square() / h.copies for n, h in zip(torch._foreach_norm(gradients), self._filled(), strict=True)
@@ -76,7 +76,7 @@ class LocalParams:
         if self._model_group is not None:
             dist.all_reduce(total, group=self._model_group)
         norm = total.sqrt()
-        torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return float(norm)
 
     def _filled(self) -> list[ParamShard]:
@@ -94,7 +94,7 @@ class LocalParams:
             self._sum_over(self._ends, tied)
 
     def _split_off_twins(self) -> list[tuple[nn.Parameter, ParamShard]]:
-        """Where both ends of a pipeline meet on one process, only the first of the two tied is updated."""
+        """Where both pipeline ends are on one process, only the first of the two tied copies is updated."""
         tied = [pair for pair in self._pairs if pair[1].name == TIED]
         if len(tied) < 2:
             return []
@@ -136,8 +136,8 @@ def _gradient(parameter: nn.Parameter, holding: ParamShard) -> Tensor:
     return torch.zeros_like(holding.tensor) if gradient is None else gradient
 
 
-def rest(stages: Sequence[ModelStage]) -> None:
-    """Let sharded stages give up the whole weights that a forward pass without a backward one left."""
+def reshard(stages: Sequence[ModelStage]) -> None:
+    """Free the gathered weights that a forward pass without a backward pass leaves."""
     for stage in stages:
         for module in stage.modules():
             if isinstance(module, FSDPModule):
@@ -150,6 +150,6 @@ def _named(stages: Sequence[ModelStage]) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def _tied_across(stages: Sequence[ModelStage], grid: Mesh) -> bool:
-    """Whether the embedding is also the output matrix and lies in two stages."""
+    """Whether the embedding is also the output matrix and is in two stages."""
     shape = stages[0].model.shape
     return grid.layout.stage_count > 1 and getattr(shape, "tied", True)

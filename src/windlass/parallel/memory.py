@@ -1,4 +1,4 @@
-"""What the processes of a cut hold, and whether it fits their devices.
+"""The memory that each process of a partition needs, and whether its device has it.
 
 Counted are weights, gradients and Adam's moments, which do not depend on the batch; activations, which
 recompute and smaller micro-batches can shrink, come on top.
@@ -33,35 +33,35 @@ def state_bytes(cut: Partition, shape: Network, layout: Layout) -> list[int]:
 
 
 def check_memories(cut: Partition, shape: Network, layout: Layout, memories: Sequence[int]) -> None:
-    """Refuse a cut that some device has no room for."""
+    """Refuse a partition that does not fit the memory of some device."""
     for position, needed in enumerate(state_bytes(cut, shape, layout)):
         if needed > memories[position]:
             layers = sum(piece.until - piece.first for piece in cut.at(position))
             raise BadInput(
                 f"the device at position {position} has {format_bytes(memories[position])}, but {layers}"
-                f" layer{'s' * (layers != 1)} and what else belongs there need {format_bytes(needed)}",
+                f" layer{'s' * (layers != 1)} and the embedding or head there need {format_bytes(needed)}",
                 hint=HINT,
             )
 
 
-def room_for_layers(least: Partition, shape: Network, layout: Layout, memories: Sequence[int]) -> list[int]:
-    """Return how many layers each process has room for, given a cut with one layer a stage.
+def room_for_layers(minimal: Partition, shape: Network, layout: Layout, memories: Sequence[int]) -> list[int]:
+    """Return how many layers fit each process, given the `minimal` partition with one layer per stage.
 
-    Refuses memories in which no cut of this model fits.
+    Refuses memories in which no partition of this model fits.
     """
-    check_memories(least, shape, layout, memories)
+    check_memories(minimal, shape, layout, memories)
     layer = _held(layer_weights(shape), shape, layout)
-    rooms = [
+    capacities = [
         layout.virtual + (memory // STATE_BYTES_PER_WEIGHT - weights) // layer
-        for memory, weights in zip(memories, held_weights(least, shape, layout), strict=True)
+        for memory, weights in zip(memories, held_weights(minimal, shape, layout), strict=True)
     ]
-    if sum(rooms) < shape.layers:
+    if sum(capacities) < shape.layers:
         raise BadInput(
-            f"no cut fits: the devices have room for {sum(rooms)} layers"
-            f" ({', '.join(map(str, rooms))} along the pipeline), and the model has {shape.layers}",
+            f"no partition fits: the devices have room for {sum(capacities)} layers"
+            f" ({', '.join(map(str, capacities))} along the pipeline), and the model has {shape.layers}",
             hint=HINT,
         )
-    return rooms
+    return capacities
 
 
 def _stage_weights(piece: StageSlice, shape: Network, layout: Layout) -> int:

@@ -1,4 +1,4 @@
-"""The wire between two stages of the asynchronous pipeline: messages in order, and nobody waits to send."""
+"""Point-to-point messages between stages of the asynchronous pipeline: in order, and sends do not block."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from windlass.parallel.device_mesh import Mesh
 
 POSTED = 2
-"""Messages that are waited for in advance: gloo sends only what is waited for."""
+"""Receives that are posted in advance: gloo sends only when the receive is posted."""
 FORWARD, BACKWARD = 1, 2
-"""Tags of messages; 0 is left to evaluation."""
+"""Tags of messages; 0 is for evaluation."""
 
 
 class Neighbour:
-    """The stage before or after."""
+    """The stage before or after this one."""
 
     def __init__(
         self, grid: Mesh, group: dist.ProcessGroup | None, at: int, shape: tuple[int, ...], tag: int
@@ -25,11 +25,11 @@ class Neighbour:
         self.rank, self.group = grid.peer(pp=at), group
         self._shape, self._device, self._tag = shape, grid.device, tag
         self._coming: deque[tuple[dist.Work, Tensor]] = deque()
-        self._going: deque[tuple[dist.Work, Tensor]] = deque()
-        self._max_going = 2 * grid.layout.pp + POSTED
+        self._sending: deque[tuple[dist.Work, Tensor]] = deque()
+        self._max_sending = 2 * grid.layout.pp + POSTED
 
     def take(self, coming: int) -> Tensor:
-        """Return the next message; `coming` more, with it, are sure to be sent."""
+        """Return the next message; `coming` messages, including this one, are sure to be sent."""
         while len(self._coming) < min(coming, 1 + POSTED):
             message = torch.empty(self._shape, device=self._device)
             work = dist.irecv(message, self.rank, group=self.group, tag=self._tag)
@@ -40,14 +40,14 @@ class Neighbour:
         return message
 
     def send(self, message: Tensor, tag: int) -> None:
-        """Begin to send. A message is kept until it is gone; by the window, old ones are."""
+        """Start to send. Messages are kept until sent; waits for the oldest if too many are pending."""
         message = message.contiguous()
         work = dist.isend(message, self.rank, group=self.group, tag=tag)
         assert work is not None
-        self._going.append((work, message))
-        while len(self._going) > self._max_going:
-            self._going.popleft()[0].wait()
+        self._sending.append((work, message))
+        while len(self._sending) > self._max_sending:
+            self._sending.popleft()[0].wait()
 
     def drain(self) -> None:
-        while self._going:
-            self._going.popleft()[0].wait()
+        while self._sending:
+            self._sending.popleft()[0].wait()

@@ -1,7 +1,7 @@
-"""What one process holds of the model, as plain tensors.
+"""The part of a weight that one process holds, as a plain tensor.
 
-However a weight came to be divided, from here on it is a box of a whole: the optimizer, clipping, the
-exchange between replicas and checkpoints need to know nothing else.
+However a weight is divided, from here on it is a box of the whole: the optimizer, clipping, the exchange
+between replicas and checkpoints need to know nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Slice:
         return Slice((*self.spans[:dimension], span, *self.spans[dimension + 1 :]))
 
     def overlap(self, other: Slice) -> Slice | None:
-        """Return what both boxes have in common, if anything."""
+        """Return the intersection of both boxes, or None."""
         spans = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(self.spans, other.spans, strict=True))
         return None if any(start >= stop for start, stop in spans) else Slice(spans)
 
@@ -51,7 +51,7 @@ def whole(shape: Sequence[int]) -> Slice:
 
 @dataclass(frozen=True)
 class ParamShard:
-    """A box of one weight, which this process updates."""
+    """The box of one weight that this process updates."""
 
     name: str
     """The name that the model's code gives the whole weight."""
@@ -65,7 +65,7 @@ class ParamShard:
 
 
 def holdings_of(model: nn.Module) -> list[ParamShard]:
-    """Return what a process holds that has the model to itself: every weight whole."""
+    """Return the shards of a process that holds the whole model: every weight whole."""
     return [
         ParamShard(name, tuple(p.shape), whole(p.shape), p, copies=1) for name, p in model.named_parameters()
     ]

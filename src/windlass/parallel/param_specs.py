@@ -1,6 +1,6 @@
 """Every trained weight of a model: name, shape, and how tensor parallelism divides it; without torch.
 
-The parts are those that a cut tells apart: the embedding goes with the first stage, the head with the
+Weights are grouped as a partition groups them: the embedding goes with the first stage, the head with the
 last, and a layer's weights with the layer. Tests build every family and compare.
 """
 
@@ -17,9 +17,9 @@ COLUMNS = ("attention.query", "attention.key", "attention.value", "ffn.up", "ffn
 """Products of which each process computes some outputs: weight and bias are divided along 0."""
 ROWS = ("attention.output", "ffn.down")
 """Products to which each process adds what its inputs give: the weight is divided along 1; the bias comes
-once, after the sum, so everybody has it (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+once, after the sum, so every process has it (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
 WORDS = ("embedding.weight", "head.weight", "head.bias")
-"""What has a row or a value for each word of the vocabulary: divided along 0."""
+"""Weights with a row or a value for each word of the vocabulary: divided along 0."""
 
 
 def layer_weights(shape: Network) -> Weights:
@@ -43,7 +43,7 @@ def layer_weights(shape: Network) -> Weights:
 
 
 def embedding_weights(shape: Network) -> Weights:
-    """Return what turns tokens into the residual stream."""
+    """Return the weights that turn tokens into the residual stream."""
     found: dict[str, tuple[int, ...]] = {"embedding.weight": (shape.vocabulary, shape.width)}
     if isinstance(shape, MlpShape):
         return found | {"mix.weight": (shape.width, shape.window * shape.width)}
@@ -56,7 +56,7 @@ def embedding_weights(shape: Network) -> Weights:
 
 
 def head_weights(shape: Network) -> Weights:
-    """Return what turns the residual stream into scores of words.
+    """Return the weights that turn the residual stream into logits.
 
     A tied output matrix is among them under the embedding's name: a pipeline keeps a copy at both ends.
     """

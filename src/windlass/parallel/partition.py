@@ -1,11 +1,11 @@
-"""Cuts a model into pieces: layers among pipeline stages, features among tensor-parallel processes.
+"""Partitions a model: layers among pipeline stages, features among tensor-parallel processes.
 
-Input: a Shape and a Layout; what is known of costs, speeds and memories. Output: a Cut, which is data.
+Input: a Network and a Layout; optionally costs, speeds and memories. Output: a Partition, which is data.
 
-All layers of a family cost the same, so a cut is the number of layers of each stage. The balanced cut
-gives the layers away one by one, each to the process that is then least loaded. That is exact: the
+All layers of a family cost the same, so a partition is the number of layers of each stage. The balanced
+partition assigns layers one by one, each to the process that is then least loaded. That is exact: the
 largest load is least, because moving a layer could only raise the load of the process that takes it
-above what it was when the layer was given away (and so it is with unequal speeds and limits).
+above what it was when the layer was assigned (also with unequal speeds and limits).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def cut_model(
     speeds: Sequence[float] | None = None,
     memories: Sequence[int] | None = None,
 ) -> Partition:
-    """Cut a model as its layout asks.
+    """Partition a model as its layout says.
 
     Speeds and memories (bytes) are those of the devices along the pipeline axis: faster ones get more
-    layers, and none gets more weights than it has room for with their gradients and moments.
+    layers, and none gets more weights than fit its memory with their gradients and moments.
     """
     _check_stages(layout, shape)
     _check_devices(layout, speeds, memories)
@@ -129,14 +129,14 @@ def _balanced_counts(
         starts=[sum(extras[stage] for stage in stages) for stages in stages_of],
         cost=costs.layer,
         speeds=speeds or [1.0] * layout.pp,
-        least=layout.virtual,
-        most=_most(shape, layout, memories),
+        minimum=layout.virtual,
+        maximum=_max_layers(shape, layout, memories),
     )
     counts = [0] * layout.stage_count
     for stages, layers in zip(stages_of, each, strict=True):
         starts = [extras[stage] for stage in stages]
         alike, free = [1.0] * len(stages), [layers] * len(stages)
-        filled = _fill(layers, starts=starts, cost=costs.layer, speeds=alike, least=1, most=free)
+        filled = _fill(layers, starts=starts, cost=costs.layer, speeds=alike, minimum=1, maximum=free)
         for stage, count in zip(stages, filled, strict=True):
             counts[stage] = count
     return counts
@@ -148,29 +148,29 @@ def _fill(
     starts: Sequence[float],
     cost: float,
     speeds: Sequence[float],
-    least: int,
-    most: Sequence[int],
+    minimum: int,
+    maximum: Sequence[int],
 ) -> list[int]:
-    """Give items away, each to whoever is then least loaded; `least` to everybody, never above `most`."""
-    counts = [least] * len(starts)
+    """Assign items one by one to the least loaded process; each gets `minimum` to `maximum` of them."""
+    counts = [minimum] * len(starts)
 
     def load_with_one_more(taker: int) -> float:
         return (starts[taker] + cost * (counts[taker] + 1)) / speeds[taker]
 
     for _ in range(items - sum(counts)):
-        takers = [taker for taker in range(len(counts)) if counts[taker] < most[taker]]
+        takers = [taker for taker in range(len(counts)) if counts[taker] < maximum[taker]]
         counts[min(takers, key=load_with_one_more)] += 1
     return counts
 
 
-def _most(shape: Network, layout: Layout, memories: Sequence[int] | None) -> list[int]:
-    """Return how many layers each process may get at most."""
+def _max_layers(shape: Network, layout: Layout, memories: Sequence[int] | None) -> list[int]:
+    """Return the maximum number of layers of each process."""
     if memories is None:
         return [shape.layers] * layout.pp
-    least = Partition(
-        pieces=_pieces([1] * layout.stage_count, layout, LayerCosts(1, 0, 0)), features={}, how="least"
+    minimal = Partition(
+        pieces=_pieces([1] * layout.stage_count, layout, LayerCosts(1, 0, 0)), features={}, how="minimal"
     )
-    return room_for_layers(least, shape, layout, memories)
+    return room_for_layers(minimal, shape, layout, memories)
 
 
 def _pieces(counts: Sequence[int], layout: Layout, costs: LayerCosts) -> tuple[StageSlice, ...]:

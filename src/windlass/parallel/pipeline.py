@@ -1,4 +1,4 @@
-"""Runs micro-batches through a row of stages, in the order of a schedule of torch's.
+"""Runs micro-batches through the pipeline stages in the order of one of torch's schedules.
 
 GPipe: Huang et al. 2018, arXiv:1811.06965. 1F1B and interleaved: Narayanan et al. 2021, arXiv:2104.04473.
 Looped: Lamy-Poirier 2022, arXiv:2211.05953. Zero-bubble and its V: Qi et al. 2023, arXiv:2401.10241.
@@ -40,20 +40,20 @@ SCHEDULES: dict[str, Any] = {
     "dualpipe-v": ScheduleDualPipeV,
 }
 SPLIT = ("zero-bubble", "zbv", "dualpipe-v")
-"""Schedules that go back twice: at once for the stage before, and later, in idle time, for the weights."""
+"""Schedules that split the backward pass: at once for the inputs, later, in idle time, for the weights."""
 _TIMED = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk")
 
 
 class Pipeline:
-    """The stages of this process, and the schedule that all processes of the row follow."""
+    """The stages of this process, and the schedule that all processes of the pipeline follow."""
 
     def __init__(
         self, stages: Sequence[ModelStage], grid: Mesh, cut: Partition, loss: Loss, micro_batches: int
     ) -> None:
         self._stages, self._grid, self._cut, self._loss = stages, grid, cut, loss
-        self._asked, self._spent_s = 1, 0.0
+        self._num_targets, self._spent_s = 1, 0.0
         self.busy_s = dict.fromkeys((stage.piece.stage for stage in stages), 0.0)
-        """Seconds that each stage at hand has computed, without waiting for its neighbours."""
+        """Seconds that each local stage has computed, without waiting for its neighbours."""
         group = grid.group("pp")
         rows = [PipelineStage(s, s.piece.stage, len(cut.pieces), grid.device, group=group) for s in stages]
         for row in rows:
@@ -62,9 +62,9 @@ class Pipeline:
         what = rows[0] if issubclass(kind, PipelineScheduleSingle) else rows
         self._schedule = kind(what, micro_batches, loss_fn=self._mean_loss, scale_grads=False)
 
-    def step(self, inputs_BT: Tensor, targets_BT: Tensor, asked: int) -> Tensor:
-        """Add up gradients of a batch; return its loss where the last stage is, and 0 elsewhere."""
-        self._asked = asked
+    def step(self, inputs_BT: Tensor, targets_BT: Tensor, num_targets: int) -> Tensor:
+        """Add up gradients of a batch; return its loss on the last stage, and 0 elsewhere."""
+        self._num_targets = num_targets
         losses: list[Tensor] = []
         first = any(stage.piece.embedding for stage in self._stages)
         last = any(stage.piece.head for stage in self._stages)
@@ -76,8 +76,8 @@ class Pipeline:
         self._spent_s += time.perf_counter() - begin
         return torch.stack(losses).sum() if losses else torch.zeros((), device=self._grid.device)
 
-    def look(self, inputs_BT: Tensor, targets_BT: Tensor, width: int) -> Tensor:
-        """Return the summed loss of a batch without learning from it; 0 where the last stage is not."""
+    def eval_loss(self, inputs_BT: Tensor, targets_BT: Tensor, width: int) -> Tensor:
+        """Return the summed loss of a batch without gradients on the last stage; 0 elsewhere."""
         total = torch.zeros((), device=self._grid.device)
         length = self._stages[0].length
         if self._grid.layout.tp > 1 and self._grid.layout.sequence:
@@ -95,32 +95,32 @@ class Pipeline:
         return total
 
     def take_busy(self) -> dict[int, float]:
-        """Return the seconds that each stage at hand has computed since this was last asked."""
+        """Return the seconds that each local stage has computed since the last call."""
         taken = dict(self.busy_s)
         self.busy_s.update(dict.fromkeys(taken, 0.0))
         return taken
 
     def take_spent(self) -> float:
-        """Return the seconds that steps of the schedule took since this was last asked, waiting included."""
+        """Return the seconds that steps of the schedule took since the last call, waiting included."""
         spent, self._spent_s = self._spent_s, 0.0
         return spent
 
     def _pass(self, how: Callable[..., Any], x: Tensor, stage: int) -> None:
-        """Exchange the stream with a neighbouring stage; one on this very process keeps it in hand."""
+        """Exchange activations with a neighbouring stage; on the same process, keep them here."""
         position = self._cut.pieces[stage].position
         if position != self._grid.at["pp"]:
             how(x, self._grid.peer(pp=position), group=self._grid.group("pp"))
             return
         if how is dist.send:
-            self._in_hand = x
+            self._local = x
         else:
-            x.copy_(self._in_hand)
+            x.copy_(self._local)
 
     def _mean_loss(self, x_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-        """The loss of a micro-batch; its time is the last stage's, which torch would not count."""
+        """The loss of a micro-batch; its time counts for the last stage, which `_timed` does not see."""
         last = next(stage for stage in self._stages if stage.piece.head)
         begin = time.perf_counter()
-        loss = self._loss(last.model, x_BTD, targets_BT) / self._asked
+        loss = self._loss(last.model, x_BTD, targets_BT) / self._num_targets
         self.busy_s[last.piece.stage] += time.perf_counter() - begin
         return loss
 

@@ -1,6 +1,6 @@
-"""The processes that do a run together, and the few words they must say to each other.
+"""The process group of a run, for small control messages.
 
-Tensors travel by torch.distributed; here are only small facts, as JSON, which everybody hears.
+Tensors are exchanged with torch.distributed; here ranks exchange only small JSON values.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import torch.distributed as dist
 
 
 class ProcessGroup(Protocol):
-    """Everybody who takes part in a run."""
+    """All processes of a run."""
 
     rank: int
     world: int
 
-    def share(self, fact: Any) -> list[Any]:
-        """Tell everybody a fact (JSON) and return everybody's, by rank. All must call it together."""
+    def all_gather_json(self, value: Any) -> list[Any]:
+        """Gather a JSON value from every rank; return them by rank. All ranks must call it together."""
 
 
 class SingleProcess:
-    """A crew of one, without any network."""
+    """One process alone; no network."""
 
     rank, world = 0, 1
 
-    def share(self, fact: Any) -> list[Any]:
-        return [json.loads(json.dumps(fact))]
+    def all_gather_json(self, value: Any) -> list[Any]:
+        return [json.loads(json.dumps(value))]
 
 
 class DistributedGroup:
@@ -37,17 +37,17 @@ class DistributedGroup:
     def __init__(self) -> None:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
-    def share(self, fact: Any) -> list[Any]:
-        told = torch.frombuffer(bytearray(json.dumps(fact).encode()), dtype=torch.uint8)
+    def all_gather_json(self, value: Any) -> list[Any]:
+        encoded = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = torch.zeros(self.world, dtype=torch.int64)
-        lengths[self.rank] = len(told)
+        lengths[self.rank] = len(encoded)
         dist.all_reduce(lengths)
         longest = int(lengths.max())
         padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(told)] = told
-        heard = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world)]
-        dist.all_gather(heard, padded)
+        padded[: len(encoded)] = encoded
+        gathered = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world)]
+        dist.all_gather(gathered, padded)
         return [
             json.loads(bytes(part[:size].tolist()))
-            for part, size in zip(heard, lengths.tolist(), strict=True)
+            for part, size in zip(gathered, lengths.tolist(), strict=True)
         ]

@@ -1,7 +1,7 @@
-"""Decides who computes which piece, how long a step must idle, and when another cut would be faster.
+"""Decides which rank computes which stage, how long a step idles, and when another partition is faster.
 
-Pure decisions: what was measured comes in, ranks, shares and cuts go out. The order in which a step runs
-its micro-batches is torch's (pipeline.py).
+Pure decisions: measurements in, ranks, shares and partitions out. The order in which a step runs its
+micro-batches is torch's (`pipeline`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from windlass.spec.shape import Network
 from windlass.spec.units import format_bytes
 
 WORTH_IT = 0.10
-"""A new cut moves weights and moments between processes and costs a restart of the step's buffers, and the
-stages of an even pipeline differ by a few percent from step to step: less gain than this is noise."""
+"""A new partition moves weights and moments between processes and costs a restart of the step's buffers, and
+the stages of an even pipeline differ by a few percent from step to step: less gain than this is noise."""
 
 
 def place(
@@ -67,10 +67,10 @@ def propose_recut(
     costs: LayerCosts | None = None,
     memories: Sequence[int] | None = None,
 ) -> Partition | None:
-    """Return a cut under which the slowest process would need a tenth less time, or None.
+    """Return a partition under which the slowest process would need a tenth less time, or None.
 
-    Input: the seconds that each stage computed in a step, forward and backward, without its waiting. A
-    process's speed is the work of its stages over their seconds; the new cut is balanced for those
+    Input: the seconds that each stage computed in a step, forward and backward, without waiting. A
+    process's speed is the work of its stages over their seconds; the new partition is balanced for those
     speeds. After it was applied, the same measurement no longer promises a tenth, so it is not undone:
     a proposal comes back only when speeds have changed again.
     """
@@ -89,7 +89,7 @@ def propose_recut(
 def bubble(schedule: Schedule, pp: int, micro_batches: int, virtual: int = 1) -> float:
     """Return the share of a step in which a process idles, in theory.
 
-    Taken as given: equal stages, free communication, and equal times of the forward pass, of the backward
+    Assumptions: equal stages, free communication, and equal times of the forward pass, of the backward
     pass for inputs and of that for weights. The figures hold from pp micro-batches on, for zbv from 2 pp.
 
         gpipe, 1f1b           (p-1) / (m + p-1)       Narayanan et al. 2021, arXiv:2104.04473, 2.2.1
@@ -98,10 +98,10 @@ def bubble(schedule: Schedule, pp: int, micro_batches: int, virtual: int = 1) ->
                                                       (p-1)(F + B - W) instead of (p-1)(F + B + W)
         zbv, dualpipe-v       (p-1) / (3 v m + p-1)   the same, section 6; DeepSeek-AI 2024, 2412.19437.
                                                       The V has no bubble inside, but its processes start
-                                                      one after the other and must end a step together
+                                                      one after the other and end a step together
         asynchronous          0                       no process waits for the end of a step
 
-    Tests work torch's own tables through and find the same.
+    Tests check these figures against torch's own schedule tables.
     """
     if schedule == "asynchronous":
         return 0.0
@@ -129,14 +129,14 @@ def _by_load(
     speeds: Sequence[float],
     memories: Sequence[int | None],
 ) -> list[int]:
-    """Give the costliest position the fastest block with room for it, and so on down.
+    """Give the costliest position the fastest block whose memory suffices, and so on down.
 
-    A block is taken only if the others still have room for what is left to place.
+    A block is taken only if the remaining blocks can still hold the remaining positions.
     """
-    rooms = [float("inf") if memory is None else float(memory) for memory in memories]
-    if not _all_fit(needs, rooms):
+    capacities = [float("inf") if memory is None else float(memory) for memory in memories]
+    if not _all_fit(needs, capacities):
         raise BadInput(
-            f"no placement fits: the stages need {_sizes(needs)}, the workers have {_sizes(rooms)}",
+            f"no placement fits: the stages need {_sizes(needs)}, the workers have {_sizes(capacities)}",
             hint="use more pp, tp or sharded processes, or a smaller model",
         )
     left, order = list(range(len(speeds))), [0] * len(costs)
@@ -144,7 +144,11 @@ def _by_load(
     for done, position in enumerate(positions, start=1):
         after = [needs[later] for later in positions[done:]]
         chosen = min(
-            (b for b in left if rooms[b] >= needs[position] and _all_fit(after, _without(left, b, rooms))),
+            (
+                b
+                for b in left
+                if capacities[b] >= needs[position] and _all_fit(after, _without(left, b, capacities))
+            ),
             key=lambda block: (-speeds[block], block),
         )
         left.remove(chosen)
@@ -152,14 +156,14 @@ def _by_load(
     return order
 
 
-def _all_fit(needs: Sequence[float], rooms: Sequence[float]) -> bool:
-    """Whether everything can be placed, one in each room: if at all, then the largest in the largest."""
-    pairs = zip(sorted(needs, reverse=True), sorted(rooms, reverse=True), strict=True)
-    return all(need <= room for need, room in pairs)
+def _all_fit(needs: Sequence[float], capacities: Sequence[float]) -> bool:
+    """Whether all needs fit, one per block: if at all, then the largest into the largest."""
+    pairs = zip(sorted(needs, reverse=True), sorted(capacities, reverse=True), strict=True)
+    return all(need <= capacity for need, capacity in pairs)
 
 
-def _without(blocks: Sequence[int], taken: int, rooms: Sequence[float]) -> list[float]:
-    return [rooms[block] for block in blocks if block != taken]
+def _without(blocks: Sequence[int], taken: int, capacities: Sequence[float]) -> list[float]:
+    return [capacities[block] for block in blocks if block != taken]
 
 
 def _sizes(sizes: Sequence[float]) -> str:

@@ -1,7 +1,7 @@
-"""The part of a model that one process computes in one go.
+"""One pipeline stage of a model.
 
-Input: the whole model without memory (device "meta") and a piece of the cut. Output: a module that holds
-only the layers, embedding and head of that piece.
+Input: the whole model without memory (device "meta") and a slice of the partition. Output: a module that
+holds only the layers, embedding and head of that slice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Loss = Callable[[LanguageModel, Tensor, Tensor], Tensor]
 
 
 class ModelStage(nn.Module):
-    """Tokens or the stream of the stage before in, the stream or final states out."""
+    """Takes tokens, or activations of the stage before; returns activations, or the final states."""
 
     def __init__(self, model: LanguageModel, piece: StageSlice, divided: DividedSequence | None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class ModelStage(nn.Module):
 
 
 def keep_piece(model: LanguageModel, piece: StageSlice) -> None:
-    """Remove what other processes compute."""
+    """Remove the modules that other stages compute."""
     wanted = {*(model.entry if piece.embedding else ()), *(model.exit if piece.head else ())}
     if piece.head and model.output_weight is model.get_submodule("embedding").weight:
         wanted.add("embedding")

@@ -1,9 +1,9 @@
-"""One model on the processes of a layout: cut, divided, sharded, and run as if it were on one.
+"""Runs one model on the processes of a layout: partitioned, divided, sharded.
 
-Input: a run, this process's place on the grid, and a cut. Output: an object that adds up gradients of a
-batch (`learn`), measures without learning (`look`), and holds this process's weights as plain boxes.
-Model code knows nothing of it; everything is applied here, from outside, in this order: keep the piece,
-divide features, recompute, shard, then give memory.
+Input: a run, this process's place on the mesh, and a partition. Output: an object that computes gradients of
+a batch (`forward_backward`), evaluates (`eval_loss`), and holds this process's weights as plain tensors.
+Model code knows nothing of it; everything is applied here, from outside, in this order: keep the slice,
+divide features, recompute, shard, then allocate memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windlass.parallel.activation_checkpoint import recompute_blocks
 from windlass.parallel.async_pipeline import AsyncPipeline, Between, Source
 from windlass.parallel.context_parallel import DividedSequence
 from windlass.parallel.device_mesh import Mesh
-from windlass.parallel.local_params import TIED, LocalParams, rest
+from windlass.parallel.local_params import TIED, LocalParams, reshard
 from windlass.parallel.pipeline import SPLIT, Pipeline
 from windlass.parallel.stage import Loss, ModelStage
 from windlass.parallel.tensor_parallel import divide_features
@@ -38,14 +38,14 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Strategy:
-    """This process's part in computing the model."""
+    """This process's part of the model and how it is computed."""
 
     def __init__(
-        self, run: Run, grid: Mesh, cut: Partition, *, fill: bool = True, folder: Path | None = None
+        self, run: Run, grid: Mesh, cut: Partition, *, init_weights: bool = True, folder: Path | None = None
     ) -> None:
-        """Build this process's piece; without `fill`, somebody else gives it its first values.
+        """Build this process's slice; without `init_weights`, the caller sets the weights.
 
-        What a run has learnt before its first step is in its `folder`.
+        Word vectors that the run learnt before its first step are in its `folder`.
         """
         self.run, self.grid, self.cut = run, grid, cut
         self._folder = folder
@@ -54,66 +54,68 @@ class Strategy:
         self._loss: Loss = _loss(run, grid)
         pieces = [piece for piece in cut.pieces if piece.position == grid.at["pp"]]
         self.stages = [self._build(piece) for piece in pieces]
-        self.held = LocalParams(self.stages, grid, cut)
-        if fill:
-            self.fill()
+        self.params = LocalParams(self.stages, grid, cut)
+        if init_weights:
+            self.init_weights()
         self.forward: Callable[[Tensor], Tensor] = self.stages[0]
         self.pipeline = self._pipeline() if run.layout.pp > 1 else None
 
-    def fill(self) -> None:
-        """Give the weights their first values."""
-        self.held.fill(first_values(self.run, self.stages[0].model, self._folder))
+    def init_weights(self) -> None:
+        """Set the weights to their initial values."""
+        self.params.init_weights(first_values(self.run, self.stages[0].model, self._folder))
 
     def move(self, run: Run, grid: Mesh) -> None:
-        """Go on among other processes; only where this one computes everything by itself."""
+        """Continue in another process group; only where each process computes the whole model."""
         assert undivided(self.run.layout), "a divided model is bound to its processes"
         assert undivided(run.layout), "a divided model is built anew"
         self.run, self.grid = run, grid
 
-    def learn(self, batches: Sequence[Batch], asked: int) -> Tensor:
-        """Add up the gradients of the mean loss over `asked` answers; return what is known of it here.
+    def forward_backward(self, batches: Sequence[Batch], num_targets: int) -> Tensor:
+        """Forward and backward over the micro-batches; the loss is divided by `num_targets` (global).
 
-        The parts that processes of one replica return add up to the loss; those along tp are all the same.
+        Returns this rank's partial loss: sum it over pp and cp; tp ranks agree.
         """
         with self._arithmetic():
             if self.pipeline is not None:
                 inputs_BT, targets_BT = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
-                return self.pipeline.step(*self._own(inputs_BT, targets_BT), asked).detach()
+                return self.pipeline.step(*self._own(inputs_BT, targets_BT), num_targets).detach()
             total = torch.zeros((), device=self.grid.device)
             for batch in batches:
-                loss = self._summed(*self._own(*batch)) / asked
+                loss = self._summed(*self._own(*batch)) / num_targets
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
             return total
 
-    def flow(self, step: int, border: int, source: Source, asked: int, between: Between) -> Tensor:
-        """Learn from batch `step` while later ones, none of step `border`, may be under way already."""
+    def async_step(
+        self, step: int, boundary: int, source: Source, num_targets: int, between: Between
+    ) -> Tensor:
+        """Add up the gradients of batch `step`; later steps below `boundary` may be in flight."""
         assert isinstance(self.pipeline, AsyncPipeline)
         with self._arithmetic():
-            return self.pipeline.advance(step, border, source, asked, between).detach()
+            return self.pipeline.advance(step, boundary, source, num_targets, between).detach()
 
     @torch.no_grad()
-    def look(self, batch: Batch) -> Tensor:
-        """Return what is known here of the summed loss of a batch, without learning from it."""
+    def eval_loss(self, batch: Batch) -> Tensor:
+        """Return this rank's part of the summed loss of a batch, without gradients."""
         with self._arithmetic():
             inputs_BT, targets_BT = self._own(*batch)
             if self.pipeline is not None:
-                return self.pipeline.look(inputs_BT, targets_BT, self.run.network.width)
+                return self.pipeline.eval_loss(inputs_BT, targets_BT, self.run.network.width)
             return self._summed(inputs_BT, targets_BT)
 
-    def rest(self) -> None:
-        """End a series of looks: sharded weights are given up again."""
-        rest(self.stages)
+    def reshard(self) -> None:
+        """Free the gathered weights after evaluation; each process keeps its shard."""
+        reshard(self.stages)
 
     @property
     def whole(self) -> bool:
-        """Whether the processes that divide the batch can each compute scores by themselves."""
+        """Whether each process can compute logits alone: no pp, tp or cp (weights may be sharded)."""
         layout = self.run.layout
         return layout.pp == layout.tp == layout.cp == 1
 
     @torch.no_grad()
     def last_scores(self, tokens_1T: Tensor) -> Tensor:
-        """Return the scores of the token after `tokens_1T`; only where `whole`, by all processes together."""
+        """Return the logits after `tokens_1T`; only where `whole`. All processes call it together."""
         stage = self.stages[0]
         with self._arithmetic():
             return stage.model.logits(stage(tokens_1T.to(self.grid.device))[:, -1:])[0, 0].float().cpu()
@@ -122,7 +124,7 @@ class Strategy:
         return self._loss(self.stages[0].model, self.forward(inputs_BT), targets_BT)
 
     def _own(self, inputs_BT: Tensor, targets_BT: Tensor) -> Batch:
-        """Take the tokens that this process computes to its device."""
+        """Move the tokens that this process computes to its device."""
         if self.divided is not None:
             inputs_BT, targets_BT = self.divided.taken(inputs_BT), self.divided.taken(targets_BT)
         return inputs_BT.to(self.grid.device), targets_BT.to(self.grid.device)
@@ -172,11 +174,11 @@ def _loss(run: Run, grid: Mesh) -> Loss:
 
 
 def _shard(stage: ModelStage, grid: Mesh) -> None:
-    """Let each process keep one part of every weight, and borrow the others while it computes.
+    """Shard every weight (FSDP): a process keeps its shard and gathers the others while it computes.
 
-    Gradients are added up, not averaged: the loss is already divided by all that is asked.
+    Gradients are added up, not averaged: the loss is already divided by the global number of targets.
     """
-    # Nothing is done in place on what a stage returns, of which torch warns.
+    # torch warns of in-place changes of a returned view; nothing here makes any.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
     mesh = grid.mesh["sharded"]
     modules: list[nn.Module] = [*stage.model.layers.values(), stage]
@@ -191,7 +193,7 @@ def _shard(stage: ModelStage, grid: Mesh) -> None:
 def first_values(
     run: Run, model: LanguageModel, folder: Path | None
 ) -> Callable[[str, tuple[int, ...]], Tensor]:
-    """Where the first weights come from: the seed and vectors of the run, or a registered model."""
+    """Return the source of the initial weights: the seed and vectors of the run, or a registered model."""
     if run.start_from is None:
         embedding = _learnt_embedding(run, folder)
 
@@ -206,7 +208,7 @@ def first_values(
 
 
 def _learnt_embedding(run: Run, folder: Path | None) -> Tensor | None:
-    """Return the vectors that the run learnt (train/word2vec), if it has any; a checkpoint replaces them."""
+    """Return the word vectors that the run learnt (train/word2vec), if any; a checkpoint replaces them."""
     if folder is None or run.shape.family != "mlp" or run.job.model.mlp.start != "word2vec":
         return None
     vectors = load_vectors(folder / VECTORS)

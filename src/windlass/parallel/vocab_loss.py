@@ -1,7 +1,7 @@
-"""The loss of a model whose vocabulary lies on several processes.
+"""The loss of a model whose vocabulary is divided among processes.
 
-Each process scores its own words; the softmax needs only the largest score, the sum of the exponentials
-and the score of the right word of all of them (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
+Each process computes the logits of its own words; across processes the softmax needs only the largest logit,
+the sum of the exponentials and the logit of the target (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
 
 Legend: B batch, T time, N tokens, D width, W words of the vocabulary that this process holds.
 """
@@ -21,7 +21,7 @@ from windlass.models.loss import CHUNK_TOKENS, IGNORED
 
 
 class VocabularyLoss:
-    """The summed cross-entropy where each process has the scores of its own words only."""
+    """The summed cross-entropy where each process has the logits of its own words only."""
 
     def __init__(self, mesh: DeviceMesh, vocabulary: int, *, sequence: bool) -> None:
         self._mesh, self._sequence = mesh, sequence
@@ -33,7 +33,7 @@ class VocabularyLoss:
             whole = DTensor.from_local(x_BTD, self._mesh, [Shard(1)], run_check=False)
             x_BTD = whole.redistribute(placements=[Replicate()]).to_local()
         y_ND = model.features(x_BTD.flatten(0, 1))
-        # Each process knows what its own words want of y; what y should be is the sum of those.
+        # Each process has the gradient of y from its own words; the gradient of y is their sum.
         y_ND = DTensor.from_local(y_ND, self._mesh, [Replicate()], run_check=False).to_local(
             grad_placements=[Partial()]
         )
@@ -45,7 +45,7 @@ class VocabularyLoss:
 
 
 def repeatable_loss(model: LanguageModel, x_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """The loss of one process, for schedules that go back twice: for the stream, then for the weights.
+    """The loss of one process, for schedules with two backward passes: for the inputs, then for the weights.
 
     torch's own chunked loss allows one backward pass only.
     """
@@ -61,7 +61,7 @@ def _own(weight: Tensor) -> Tensor:
 
 
 class _SummedLoss(torch.autograd.Function):
-    """Softmax over words that lie on several processes, a chunk of tokens at a time.
+    """Softmax over a divided vocabulary, a chunk of tokens at a time.
 
     Gradients are computed along with the loss and kept instead of the scores, as torch's own
     linear_cross_entropy does.
@@ -113,7 +113,7 @@ class _SummedLoss(torch.autograd.Function):
 def _chunk(
     scores_NW: Tensor, targets_N: Tensor, first: int, group: dist.ProcessGroup | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed loss of a chunk, and its gradient with respect to the scores at hand."""
+    """Return the summed loss of a chunk, and its gradient with respect to this process's logits."""
     words = scores_NW.shape[1]
     top_N = scores_NW.amax(1) if words else scores_NW.new_full((len(scores_NW),), -torch.inf)
     if group is not None:
@@ -126,9 +126,9 @@ def _chunk(
     both_2N = torch.stack((exps_NW.sum(1), hit_N))
     if group is not None:
         dist.all_reduce(both_2N, group=group)
-    asked_N = targets_N != IGNORED
-    loss = torch.where(asked_N, both_2N[0].log() - both_2N[1], 0.0).sum()
+    valid_N = targets_N != IGNORED
+    loss = torch.where(valid_N, both_2N[0].log() - both_2N[1], 0.0).sum()
     exps_NW /= both_2N[0][:, None]
     if words:
         exps_NW.scatter_add_(1, column_N1, -own_N[:, None].to(exps_NW.dtype))
-    return loss, exps_NW * asked_N[:, None]
+    return loss, exps_NW * valid_N[:, None]

@@ -1,7 +1,7 @@
-"""Keeps the weights with which micro-batches under way went forward, until they have come back.
+"""Weight stashing: keeps the weights of a micro-batch's forward pass until its backward pass.
 
-Copies are made only where an update comes in between. Tables in which rows are looked up need none: going
-back through a look-up takes the tokens, not the table.
+Weights are copied only if an update comes in between. Embedding tables need no copy: the backward pass of a
+look-up uses the tokens, not the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stash:
             for name, parameter in module.named_parameters(recurse=False)
         ]
         self._live = [parameter for _, _, parameter in self._slots]
-        # With the head, a tied table is also multiplied.
+        # On the stage with the head, a tied table is also multiplied.
         tables = () if stage.piece.head else (nn.Embedding,)
         self._looked_up = {
             id(parameter) for module, _, parameter in self._slots if isinstance(module, tables)
@@ -36,18 +36,18 @@ class Stash:
         self._mounted = self._live
 
     def open(self, *, lasting: bool) -> Version:
-        """Return the weights to go forward with: copies if they must last beyond the next update."""
+        """Return the weights for a forward pass: copies if they must last beyond the next update."""
         if self._newest is None:
             self._newest = [self._copied(weight) for weight in self._live] if lasting else self._live
         return self._newest
 
     def close(self) -> None:
-        """Forget the newest weights, which are no longer so; who still needs them holds them."""
+        """After an update: drop the newest version; micro-batches in flight keep their own references."""
         self._newest = None
         self.mount(self._live)
 
     def mount(self, version: Version) -> None:
-        """Let the stage compute with these weights."""
+        """Make the stage compute with these weights."""
         if version is self._mounted:
             return
         for (module, name, _), weight in zip(self._slots, version, strict=True):
@@ -56,7 +56,7 @@ class Stash:
 
     @contextmanager
     def adding_up(self, version: Version) -> Iterator[None]:
-        """Let a backward pass use a version, and its gradients add up in the live weights."""
+        """Run a backward pass with a version; its gradients are added to those of the live weights."""
         self.mount(version)
         for weight, live in zip(version, self._live, strict=True):
             weight.grad = live.grad

@@ -1,12 +1,14 @@
 """How many machines, how long, how much; without torch and before anything runs.
 
-    Job + corpus facts + this machine -> search.py -> Run (every open choice made, with reasons)
-    Job + fleet -> fleet/ (layouts, choice, what is in the way) -> report/
+    Job + corpus facts + this machine -> `search` -> Run (every open choice made, with reasons);
+    `duration` and `memory` predict its steps, `hyperparameters` scales batch and learning rate with the
+    replicas, and `count_models` plans the families that are trained by counting
+    Job + fleet -> `fleet` (layouts, choice, or why there is none) -> `report`
 
-cost/ says what a step of training takes, holds and costs on any device, with constants that judge/ fits to
-published measurements; local/ says it of our own trainer on this machine, as probed; loss.py, loss_fit.py and
-pilot.py what a model learns; serving/ how many replicas some traffic needs; sweep/ plans a whole corpus.
-relayout.py and stragglers.py decide for elastic runs while they go on.
+`cost` predicts time, memory and money of a training step on any device, with constants fitted to published
+measurements (windlass.lab.planner fits them); `local` does so for our own trainer on this machine, from its
+profile. `loss`, `loss_fit` and `pilot` predict the loss; `serving` how many replicas some traffic needs;
+`sweep` plans a whole corpus. `relayout` and `stragglers` decide for elastic runs while they train.
 
-Start at search.py for this machine, at fleet/wish.py for a fleet.
+Start at `search` for this machine, at `fleet` for a fleet.
 """

@@ -1,8 +1,8 @@
-"""Plans runs of families that are trained by counting: what they take, without gradients, batches or rates.
+"""Plans runs of families that are trained by counting, without gradients, batches or learning rates.
 
 Input: a Job, facts about its corpus, samples of it and the machine. Output: a Run. A step of an n-gram run
-is one of its stages, a step of a hidden Markov run one iteration over the whole text. What they take is in
-local/counting.py and local/hidden.py; earlier runs of the family correct the time (local/calibrate.py).
+is one of its stages, a step of a hidden Markov run one iteration over the whole text. Their costs are in
+`local.ngram` and `local.hmm`; earlier runs of the family correct the time (`local.calibrate`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windlass.spec.units import format_bytes, format_count, format_seconds
 
 DEFAULT_CONTEXT = 256
 NGRAM_STAGES = 4
-"""Count, merge, link, estimate: see train/counting."""
+"""Count, merge, link, estimate: see train/ngram."""
 ITERATIONS = 30
 MAX_ITERATIONS = 1000
 NUMBER_BYTES = {"float32": 4, "float64": 8}
@@ -32,10 +32,10 @@ NUMBER_BYTES = {"float32": 4, "float64": 8}
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen of the text and of the machine before the run: samples, sorting, earlier runs."""
+    """Measurements before the run: samples of the text, sorting speed, earlier runs."""
 
     growth: Growth | None = None
-    """Of an n-gram run only; without it, no two n-grams of the text are taken to be equal."""
+    """For n-gram runs only; without it, all n-grams of the text are assumed to differ."""
     sort_s: float = SORT_S
     correction: Correction = field(default_factory=Correction)
 
@@ -90,7 +90,7 @@ def _counted(
     job: Job, shape: NgramShape, corpus: CorpusFacts, machine: MachineFacts, observed: Observed
 ) -> tuple[int, RunPrediction]:
     """Return the stages of an n-gram run and what they take."""
-    asked = job.model.ngram
+    spec = job.model.ngram
     given = [key for key in ("steps", "tokens") if getattr(job.train, key) is not None]
     if given:
         raise BadJob(
@@ -102,15 +102,15 @@ def _counted(
         tokens=corpus.train_tokens,
         held_out=corpus.validation_tokens,
         vocabulary=corpus.vocabulary,
-        bound=asked.memory,
+        bound=spec.memory,
         workers=job.machine.threads or machine.cores,
         sort_s=observed.sort_s,
     )
     seconds = cost.seconds * observed.correction.factor
-    reasons = [*_sizes(cost, asked.memory), *_time_reasons(seconds, observed.correction, "ngram")]
+    reasons = [*_sizes(cost, spec.memory), *_time_reasons(seconds, observed.correction, "ngram")]
     if job.train.time is not None and seconds > job.train.time:
         given_s = format_seconds(job.train.time)
-        reasons.append(f"longer than the {given_s} asked for: a lower order is quicker, and so is less text")
+        reasons.append(f"longer than the requested {given_s}: a lower order or less text is quicker")
     return NGRAM_STAGES, RunPrediction(
         tokens_per_s=corpus.train_tokens / seconds,
         seconds=seconds,
@@ -157,7 +157,7 @@ def _expected(
 
 
 def choose_iterations(job: Job, tokens: int, iteration_s: float, start_s: float) -> int:
-    """Return the iterations that were asked for, or that the time allows, or as many as usually gain much."""
+    """Return the configured iterations, or those that the time allows, or the usual number."""
     if job.train.steps is not None:
         return job.train.steps
     if job.train.tokens is not None:
@@ -168,8 +168,8 @@ def choose_iterations(job: Job, tokens: int, iteration_s: float, start_s: float)
 
 
 def _time_reasons(seconds: float, correction: Correction, family: str) -> list[str]:
-    least, most = correction.interval(seconds)
-    between = f"four of five such runs take {format_seconds(least)} to {format_seconds(most)}"
+    low, high = correction.interval(seconds)
+    between = f"four of five such runs take {format_seconds(low)} to {format_seconds(high)}"
     if not correction.runs:
         return [between]
     runs = f"{correction.runs} earlier {family} run" + ("s" if correction.runs > 1 else "")

@@ -1,6 +1,6 @@
 """How fast a model trains on this machine.
 
-From its profile, if there is one (local/step.py), corrected by what earlier runs took (local/calibrate.py).
+From its profile, if there is one (`local.step`), corrected by earlier runs (`local.calibrate`).
 Without one, a step is its matrix products at some share of the machine's peak. The share grows with the
 width, because narrow products leave the arithmetic units waiting and the work around them (norms, rotary
 angles, optimizer) weighs more; the curve was fitted to the CPU runs in docs/benchmarks.md.
@@ -23,7 +23,7 @@ STEP_OVERHEAD_S = 0.004
 
 @dataclass(frozen=True)
 class StepTimeModel:
-    """The speed at which a job's models would train here."""
+    """Predicts the training speed of a job's models on this machine."""
 
     job: Job
     machine: MachineFacts
@@ -44,9 +44,9 @@ class StepTimeModel:
 
     @property
     def measured(self) -> Experience | None:
-        """What this machine was measured to do, if that is what the job asks of it: float32 on its cores."""
-        asked = self.job.machine
-        return self.experience if asked.precision == "float32" and asked.device != "cuda" else None
+        """The measurements of this machine, if they apply to the job: float32 on its cores."""
+        machine = self.job.machine
+        return self.experience if machine.precision == "float32" and machine.device != "cuda" else None
 
 
 def peak_share(width: int) -> float:

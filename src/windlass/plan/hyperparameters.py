@@ -1,4 +1,4 @@
-"""The numbers that training really uses: batch, micro-batch, learning rate, warm-up and steps.
+"""The hyperparameters that training really uses: batch, micro-batch, learning rate, warm-up and steps.
 
 A job states them for one replica. How they follow the number of replicas is [train] scaling:
 
@@ -56,11 +56,11 @@ def effective(train: Train, base: Effective, layout: Layout) -> Effective:
 
 
 def adapted(run: Run, layout: Layout, *, step: int) -> Run:
-    """Return the run as it goes on from `step` under another layout.
+    """Return the run as it continues from `step` under another layout.
 
     What is left is counted in samples: under a larger batch they are fewer steps. A warm-up that is over
-    stays as it was; one that is not goes on at its pace in samples. The rate is a function of the share of
-    steps that are done, so with another batch its fall goes on from a somewhat different point.
+    stays as it was; one that is not continues at its pace in samples. The rate is a function of the share of
+    steps that are done, so with another batch its decay continues from a somewhat different point.
     """
     train, ratio = run.job.train, Fraction(layout.replicas, run.layout.replicas)
     batch = run.batch_sequences * (1 if train.scaling == "constant" else ratio)
@@ -95,10 +95,10 @@ def micro_batches_of(layout: Layout, batch_sequences: int, micro_batch_sequences
     return max(1, _share(layout, batch_sequences) // micro_batch_sequences)
 
 
-def choose_micro(train: Train, layout: Layout, batch_sequences: int, most: int) -> int:
+def choose_micro(train: Train, layout: Layout, batch_sequences: int, max_micro: int) -> int:
     """Return how many sequences of a replica to compute at once.
 
-    Fewer, larger micro-batches are faster, up to `most`; a pipeline must be kept full, and its schedule
+    Fewer, larger micro-batches are faster, up to `max_micro`; a pipeline must be kept full, and its schedule
     may forbid some numbers.
     """
     share = _share(layout, batch_sequences)
@@ -107,7 +107,7 @@ def choose_micro(train: Train, layout: Layout, batch_sequences: int, most: int) 
     wanted = train.micro_batch_sequences
     if wanted is not None and share % wanted == 0:
         return wanted
-    sizes = [size for size in range(1, min(most, share) + 1) if share % size == 0]
+    sizes = [size for size in range(1, min(max_micro, share) + 1) if share % size == 0]
     if layout.pp == 1:
         return max(sizes)
     running = [s for s in sizes if next(schedule_misfits(layout, share // s), None) is None] or sizes

@@ -1,4 +1,4 @@
-"""What loss to expect from a model of some size after some tokens.
+"""The expected loss of a model of some size after some tokens.
 
 The law is L(N, D) = E + A / N^a + B / D^b (Hoffmann et al. 2022, arXiv:2203.15556, approach 3). Two things
 make it hold for small models and short runs, too, where it is far off otherwise:

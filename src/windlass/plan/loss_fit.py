@@ -1,11 +1,11 @@
 """Fits the law of loss to runs that were made.
 
-Input: a few runs (weights, tokens, validation loss) and what is believed of the law beforehand. Output: the
-law that explains both best, and laws drawn from what remains possible, from which intervals follow.
+Input: a few runs (weights, tokens, validation loss) and a prior of the law. Output: the most likely law, and
+laws drawn from the posterior, from which intervals follow.
 
 Residuals are those of the logarithm under Huber's loss, as in Hoffmann et al. 2022 (arXiv:2203.15556, section
-3.3). Beliefs are residuals too, in units of their spread, so few runs bend them little and many do as they
-please. What remains possible is normal around the best (Laplace's approximation).
+3.3). The priors are residuals too, in units of their spread, so few runs change them little and many
+override them. The posterior is normal around the best (Laplace's approximation).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LossPoint:
 
 @dataclass(frozen=True)
 class Belief:
-    """A number as it is thought to be before any run: its middle and its spread."""
+    """The prior of one number: its middle and its spread."""
 
     middle: float
     spread: float
@@ -47,7 +47,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of the law; of the logarithm where a number must be positive.
+    """The prior of the law; of the logarithm where a number must be positive.
 
     Powers: fits of Kaplan et al. 2020, Hoffmann et al. 2022, Besiroglu et al. 2024 and Porian et al. 2024
     (arXiv:2406.19146) lie between 0.25 and 0.5.

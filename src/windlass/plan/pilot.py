@@ -1,7 +1,7 @@
-"""Small runs that tell how a large one will end: which ones to make, and what follows from them.
+"""Pilot runs that predict the loss of a large run.
 
-Input: a run as it is planned. Output: pilots, and after they were made, the loss to expect of that run, the
-best model for its compute, and what more compute would buy.
+Input: a planned run. Output: pilots, and after they have run, the expected loss of that run, the best model
+for its compute, and what more compute would buy.
 
 A learning rate that falls until the last planned step makes the losses on the way useless: only the end of
 each pilot lies on the law (Hoffmann et al. 2022, arXiv:2203.15556, section 3.1). So every pilot is a whole
@@ -74,12 +74,12 @@ class PilotChoice:
 
 @dataclass(frozen=True)
 class PilotForecast:
-    """What the pilots tell of a run."""
+    """The prediction for a run from its pilots."""
 
     estimate: LossEstimate
     fit: LossFit
     by_law: tuple[float, ...]
-    """What the law says of each pilot."""
+    """The loss of each pilot by the law."""
     choices: tuple[PilotChoice, ...]
 
 
@@ -133,7 +133,7 @@ def fixed_job(run: Run) -> Job:
 
 
 def answer(run: Run, corpus_tokens: int, pilots: Sequence[Pilot], losses: Sequence[float]) -> PilotForecast:
-    """Fit the law to pilots that were made, and ask it."""
+    """Fit the law to finished pilots, and predict."""
     points = [
         LossPoint(p.shape.matrix_parameters, useful_tokens(p.tokens, corpus_tokens), loss)
         for p, loss in zip(pilots, losses, strict=True)

@@ -1,8 +1,8 @@
-"""Chooses how a run lies on the workers that are left, or on more than it had.
+"""Chooses the layout of an elastic run for the workers that are present.
 
-Input: a run and the number of workers that can train. Output: a layout and why, or why to wait.
-The batch stays what it was, so the result does too; only how it is divided changes. The job's own layout is
-what is wanted. With other numbers of workers, layouts are ranked by the work they are expected to do:
+Input: a run and the number of workers that can train. Output: a layout and why, or why to wait. The batch
+stays the same, so the result does too; only its division changes. The job's own layout is preferred. With
+other numbers of workers, layouts are ranked by the work they are expected to do:
 
     replicas that are busy to the end x processes of a replica x what each axis keeps x likeness to the job's
 
@@ -30,14 +30,14 @@ KEPT = {"dp": 1.0, "sharded": 0.89, "cp": 0.75, "tp": 0.75, "pp": 0.74}
 """Share of the speed that each doubling of an axis keeps (docs/benchmarks.md; cp is taken to be as tp)."""
 LEFT_OUT, TAKEN_UP, RESIZED = 0.8, 0.9, 0.98
 """Worth of a layout that leaves out an axis of the job, has one that the job has not, or another degree of
-one: who wrote the job had reasons, such as links and memory, that no factor knows."""
+one: the author of the job had reasons, such as links and memory, that no factor knows."""
 MODEL_AXES = ("sharded", "cp", "tp", "pp")
 MAX_WORKERS = 65536
 
 
 @dataclass(frozen=True)
 class Relaid:
-    """A layout to go on under."""
+    """A layout to continue with."""
 
     layout: Layout
     used: int
@@ -48,14 +48,14 @@ class Relaid:
 
 @dataclass(frozen=True)
 class Waits:
-    """Nothing can be done with these workers."""
+    """These workers cannot train; wait for others."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class LayoutDegrees:
-    """Degrees worth a look, not yet a layout."""
+    """Candidate degrees, not yet a layout."""
 
     degrees: dict[str, int]
     work: float
@@ -64,11 +64,11 @@ class LayoutDegrees:
 
 
 def relayout(run: Run, workers: int, *, memory_bytes: int | None = None) -> Relaid | Waits:
-    """Return the best layout for so many workers; `memory_bytes` is what each of them may use."""
+    """Return the best layout for a number of workers; `memory_bytes` is the limit of each."""
     workers = min(workers, MAX_WORKERS)
-    own, least = run.job.layout, run.job.elastic.least
-    if workers < least:
-        return Waits(f"{_workers(workers)} left, and the job goes on with no fewer than {least}")
+    own, minimum = run.job.layout, run.job.elastic.min_workers
+    if workers < minimum:
+        return Waits(f"{_workers(workers)} left, and the job needs at least {minimum}")
     if workers == own.world and _possible(own, run, run.micro_batch_sequences):
         return Relaid(own, own.world, run.micro_batch_sequences, f"the job's own layout, {own}")
     if run.job.elastic.deterministic:
@@ -77,8 +77,8 @@ def relayout(run: Run, workers: int, *, memory_bytes: int | None = None) -> Rela
     if not found:
         return Waits(_why_nothing(run, workers, memory_bytes))
     _, layout, micro = found[0]
-    told = f"{_workers(workers)} for {_wanted(own)}: {_compared(found)}{_spare(workers - layout.world)}"
-    return Relaid(layout, layout.world, micro, told)
+    why = f"{_workers(workers)} for {_wanted(own)}: {_compared(found)}{_spare(workers - layout.world)}"
+    return Relaid(layout, layout.world, micro, why)
 
 
 def _whole_replicas(run: Run, workers: int) -> Relaid | Waits:
@@ -98,17 +98,17 @@ def _whole_replicas(run: Run, workers: int) -> Relaid | Waits:
     layout = own if dp == own.dp else _changed(own, {"dp": dp, "shares": _together(own, dp)})
     if not _possible(layout, run, run.micro_batch_sequences):
         return Waits(f"{_workers(workers)} left, and the deterministic layout {own} cannot become dp={dp}")
-    told = f"{_workers(workers)} for {_wanted(own)}: deterministic, so {own.dp} replicas lie on {dp}"
-    return Relaid(layout, layout.world, run.micro_batch_sequences, told + _spare(workers - layout.world))
+    why = f"{_workers(workers)} for {_wanted(own)}: deterministic, so {own.dp} replicas lie on {dp}"
+    return Relaid(layout, layout.world, run.micro_batch_sequences, why + _spare(workers - layout.world))
 
 
 def _together(own: Layout, dp: int) -> tuple[int, ...] | None:
     """Return the shares of replicas that each stand for several of the job's, in their order."""
     weights = own.shares or (1,) * own.replicas
-    borders = [own.dp * place // dp for place in range(dp + 1)]
+    bounds = [own.dp * place // dp for place in range(dp + 1)]
     shares = tuple(
         sum(weights[replica * own.sharded + shard] for replica in range(first, until))
-        for first, until in pairwise(borders)
+        for first, until in pairwise(bounds)
         for shard in range(own.sharded)
     )
     return None if len(set(shares)) == 1 else shares
@@ -129,7 +129,7 @@ def _fitting(run: Run, workers: int, memory_bytes: int | None) -> Iterator[tuple
 
 
 def _candidates(run: Run, workers: int) -> Iterator[LayoutDegrees]:
-    """Yield degrees that could do; more workers than the job asked for only add replicas."""
+    """Yield candidate degrees; more workers than the job has only add replicas."""
     own, batch = run.job.layout, run.batch_sequences
     divisors = [d for d in range(1, min(batch, workers) + 1) if batch % d == 0]
     for model in _models(run, workers):
@@ -170,10 +170,10 @@ def _likeness(own: Layout, degrees: dict[str, int]) -> Iterator[float]:
             yield LEFT_OUT if after == 1 else TAKEN_UP if before == 1 else RESIZED
 
 
-def _degrees(most: int, own: int) -> list[int]:
-    """Return the degrees of an axis worth a look: powers of two, the job's own, and all there are."""
-    powers = (1 << exponent for exponent in range(most.bit_length()))
-    return sorted({*powers, most, *([own] if own <= most else [])} - {0})
+def _degrees(maximum: int, own: int) -> list[int]:
+    """Return candidate degrees of an axis: powers of two, the job's own, and the maximum."""
+    powers = (1 << exponent for exponent in range(maximum.bit_length()))
+    return sorted({*powers, maximum, *([own] if own <= maximum else [])} - {0})
 
 
 def _dividing(shape: Network, workers: int) -> list[int]:
@@ -190,10 +190,10 @@ def _max_equal(divisors: list[int], room: int, sharded: int) -> int:
 
 def _min_idle(batch: int, room: int, sharded: int) -> int:
     """Return the smallest dp with which the largest share is as small as it can be."""
-    most = min(room, batch) // sharded
-    if most == 0:
+    max_dp = min(room, batch) // sharded
+    if max_dp == 0:
         return 0
-    largest = math.ceil(batch / (most * sharded))
+    largest = math.ceil(batch / (max_dp * sharded))
     return math.ceil(math.ceil(batch / largest) / sharded)
 
 
@@ -216,27 +216,27 @@ def _built(run: Run, degrees: dict[str, int]) -> Layout:
 def _micro_of(run: Run, layout: Layout, memory_bytes: int | None) -> int | None:
     """Return the largest micro-batch that is fast and fits, None if none does.
 
-    What the job itself asked of a process fits, whatever the estimate says: it was started so.
+    The job's own micro-batch fits, whatever the estimate says: the run was started with it.
     """
     own = run.job.layout
     alike = all(getattr(layout, axis) == getattr(own, axis) for axis in MODEL_AXES)
     quick = max(run.micro_batch_sequences, MICRO_BATCH_TOKENS // run.network.context)
-    most = run.job.train.micro_batch_sequences or quick
-    while most >= 1:
-        micro = _micro_up_to(run, layout, most)
+    max_micro = run.job.train.micro_batch_sequences or quick
+    while max_micro >= 1:
+        micro = _micro_up_to(run, layout, max_micro)
         if memory_bytes is None or (alike and micro <= run.micro_batch_sequences):
             return micro
         if training_bytes(run.network, micro, layout) <= memory_bytes:
             return micro
-        most = min(most, micro) // 2
+        max_micro = min(max_micro, micro) // 2
     return None
 
 
-def _micro_up_to(run: Run, layout: Layout, most: int) -> int:
+def _micro_up_to(run: Run, layout: Layout, max_micro: int) -> int:
     if layout.shares is not None:
-        return min(most, max(layout.shares))
+        return min(max_micro, max(layout.shares))
     free = run.job.train.model_copy(update={"micro_batch_sequences": None})
-    return choose_micro(free, layout, run.batch_sequences, most)
+    return choose_micro(free, layout, run.batch_sequences, max_micro)
 
 
 def _changed(layout: Layout, changes: dict[str, object]) -> Layout:
@@ -252,7 +252,7 @@ def _possible(layout: Layout, run: Run, micro: int) -> bool:
 
 
 def _needs_equal(run: Run, pp: int) -> bool:
-    """Whether all replicas must get equal shares: in pipelines, and where replicas walk apart."""
+    """Whether all replicas must get equal shares: in pipelines, and where replicas make local updates."""
     return pp > 1 or run.job.sync.local
 
 
@@ -260,22 +260,22 @@ def _why_nothing(run: Run, workers: int, memory_bytes: int | None) -> str:
     if next(_fitting(run, workers, None), None) is None:
         return f"{_workers(workers)}: no layout of them can divide this model and its batch"
     assert memory_bytes is not None
-    least = min(
+    needed = min(
         training_bytes(run.network, 1, _built(run, candidate.degrees))
         for candidate in _candidates(run, workers)
     )
     room = format_bytes(memory_bytes)
-    return f"{_workers(workers)} with {room} each: the smallest part takes {format_bytes(least)}"
+    return f"{_workers(workers)} with {room} each: the smallest part takes {format_bytes(needed)}"
 
 
 def _compared(found: list[tuple[LayoutDegrees, Layout, int]]) -> str:
     (best, layout, _), *others = found
-    told = f"{_named(layout)} does the work of {best.work:.3g}"
+    text = f"{_named(layout)} does the work of {best.work:.3g}"
     for other, another, _ in others:
-        told += f", {_named(another)} would do that of {other.work:.3g}"
+        text += f", {_named(another)} would do that of {other.work:.3g}"
         if other.work > best.work:
-            told += " but is less like the job's"
-    return told
+            text += " but is less like the job's"
+    return text
 
 
 def _named(layout: Layout) -> str:

@@ -3,7 +3,7 @@
 Input: a Job, facts about its corpus and about the machine. Output: a Run, with the reasons.
 
 Sizes come from one dial, the width: depth, heads and feed-forward follow. With a time budget the dial
-is turned until the expected loss is least: a wider model learns more from each token and sees fewer.
+is turned until the expected loss is lowest: a wider model learns more from each token and sees fewer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def plan_run(
 ) -> Run:
     """Turn a job into a run in which nothing is left open.
 
-    With `experience`, time and memory are those that this machine was measured to need.
+    With `experience`, time and memory are predicted from measurements of this machine.
     """
     clock = StepTimeModel(job, machine, experience)
     budget_s = job.train.time or (None if job.train.steps or job.train.tokens else DEFAULT_TIME_S)
@@ -115,7 +115,7 @@ def plan_run(
 
 
 def choose_shape(job: Job, corpus: CorpusFacts, clock: StepTimeModel, budget_s: float | None) -> Network:
-    """Take the sizes that the job gives, or turn the dial: to its wanted weights, or to the least loss."""
+    """Take the sizes that the job gives, or turn the dial: to the wanted weights, or to the lowest loss."""
     if job.model.width is not None:
         return build_shape(job, corpus.vocabulary, job.model.width, job.model.layers)
     shapes = [build_shape(job, corpus.vocabulary, width) for width in WIDTHS]
@@ -232,7 +232,7 @@ def _memory_bytes(clock: StepTimeModel, shape: Network, batch: int, micro: int) 
 
 
 def _loss(job: Job, shape: Network, tokens: int, corpus: CorpusFacts) -> float | None:
-    """The law is one of transformers that predict the next token; of others none is known that would hold."""
+    """The law is one of transformers that predict the next token; for others no law is known."""
     if objective_of(job) == "masked" or isinstance(shape, MlpShape):
         return None
     return expected_loss(shape.matrix_parameters, tokens, corpus.train_tokens, shape.vocabulary)
@@ -245,7 +245,7 @@ def _compiles(job: Job, machine: MachineFacts, seconds: float) -> bool:
 
 
 def _fits(shape: Network, machine: MachineFacts, layout: Layout) -> bool:
-    """Whether one process fits; how many of them share a machine is the launcher's business."""
+    """Whether one process fits; the launcher decides how many share a machine."""
     return training_bytes(shape, 1, layout) <= machine.memory_bytes
 
 
@@ -275,7 +275,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     tokens, machine = steps * batch * shape.context, clock.machine
     epochs = tokens / corpus.train_tokens
-    told = [
+    notes = [
         f"{format_count(shape.parameters)} weights: {shape.layers} layers of width {shape.width}",
         f"{format_count(tokens)} tokens in {steps} steps, {epochs:.2g} epochs of the corpus",
         f"this machine multiplies at {machine.peak_flops / 1e9:.0f} GFLOP/s on {machine.cores} cores",
@@ -285,7 +285,7 @@ def _reasons(
         runs = (
             f", corrected by {correction.factor:.2f} after {correction.runs} runs" if correction.runs else ""
         )
-        told.append(f"time and memory are by this machine's profile{runs}")
+        notes.append(f"time and memory are by this machine's profile{runs}")
     if budget_s is not None:
-        told.append(f"sized for {format_seconds(budget_s)} of training")
-    return tuple(told)
+        notes.append(f"sized for {format_seconds(budget_s)} of training")
+    return tuple(notes)

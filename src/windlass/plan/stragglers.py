@@ -1,4 +1,4 @@
-"""Decides what unequal workers do: how much of the batch each gets, and who is too slow to take part.
+"""Decides how unequal workers share the batch, and which are too slow to take part.
 
 Input: the recent compute times of each worker, in seconds for one sequence. Output: new shares, workers to
 set aside, or nothing. Medians and median deviations are used throughout, so that no single slow step and no
@@ -40,10 +40,10 @@ MEDIAN_OF_MEAN = 1.2533
 
 @dataclass(frozen=True)
 class PaceDecision:
-    """What to change; a Pace without shares and without anyone aside changes nothing."""
+    """What to change: new shares, workers to set aside, or nothing."""
 
     shares: dict[str, int] | None
-    """Sequences of each worker, if they shall change."""
+    """New number of sequences of each worker; None: unchanged."""
     aside: tuple[str, ...]
     reason: str
 
@@ -82,9 +82,9 @@ def decide_pace(
 ) -> PaceDecision:
     """Return what to do about unequal workers; `shares` None means that each has as much as the others.
 
-    A worker is here whoever has a share of the batch, so with tensor parallelism a whole replica.
-    Without `balance` shares stay equal, and a worker is only ever set aside. `spares` wait to take the place
-    of whoever is, and make it pay earlier. `totals` are of the same workers, often over a longer
+    A worker here is a process group with a share of the batch: with tensor parallelism, a whole replica.
+    Without `balance` shares stay equal, and a worker is only ever set aside. `spares` can replace a worker
+    that is set aside, which makes it pay off earlier. `totals` are of the same workers, often over a longer
     time; without them only the times in `history` are compared, and stalls in few of them are not seen.
     """
     if not 2 <= len(history) <= batch:
@@ -113,8 +113,8 @@ def decide_pace(
 def fair_shares(typical_s: Mapping[str, float], batch: int) -> dict[str, int]:
     """Divide whole sequences, at least one each, so that the last worker is done as early as can be.
 
-    Rounded-down proportions are within the best division; the rest goes to whoever is done first with one
-    more, which is optimal because a step takes as long as its longest share.
+    Rounded-down proportions are within the best division; each remaining sequence goes to the worker
+    that would finish first with it, which is optimal because a step takes as long as its longest share.
     """
     speed = math.fsum(1 / seconds for seconds in typical_s.values())
     shares = {worker: max(1, int(batch / (s * speed))) for worker, s in typical_s.items()}
@@ -164,7 +164,7 @@ def _set_aside(
     batch: int,
     balance: bool,
 ) -> PaceDecision | None:
-    """Leave out the far too slow ones, unless the rest would miss what they do.
+    """Set aside workers that are far too slow, unless the others need their work.
 
     The rest must be faster than all are today, and nearly as fast as all could be with fair shares.
     """
@@ -222,8 +222,8 @@ def _stalled(totals: Mapping[str, Sequence[Total]]) -> dict[str, float]:
 
 def _block_means(totals: Sequence[Total]) -> list[float]:
     """Return the mean time of a step in each of BLOCKS parts of a history."""
-    borders = [len(totals) * block // BLOCKS for block in range(BLOCKS + 1)]
-    blocks = [totals[begin:end] for begin, end in pairwise(borders)]
+    bounds = [len(totals) * block // BLOCKS for block in range(BLOCKS + 1)]
+    blocks = [totals[begin:end] for begin, end in pairwise(bounds)]
     return [math.fsum(t.seconds for t in block) / sum(t.steps for t in block) for block in blocks]
 
 

@@ -1,16 +1,18 @@
-"""Makes a smaller version of a model, and measures what that costs.
+"""Makes a compressed version of a model, and measures the loss in quality.
 
-Input: a registered version or a model directory. Output: a registered version whose lineage says what it was
-made from and how, with its perplexity beside that of the original on the same held-out text.
+Input: a registered version or a model directory. Output: a registered version whose lineage records its
+source and the method, with the perplexity of both on the same held-out text.
 
-Everything is made in a scratch directory; the version appears with its manifest, or not at all.
+All files are made in a scratch directory; the version appears with its manifest, or not at all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import tempfile
-from collections.abc import Callable
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +30,14 @@ from windlass.store.store_dir import StoreDir
 
 WEIGHTS = ("bfloat16", "int8", "int4")
 MEASURED_TOKENS = 32768
-"""Both precisions are measured on the same tokens, so their difference needs far fewer than their values."""
+"""Both models are measured on the same tokens, so the difference needs few tokens."""
 
 NUMBERS = ("loss", "perplexity", "bits_per_byte", "tokens", "sequences")
 
 
 @dataclass(frozen=True)
 class CompressRequest:
-    """What was asked for. `calibrate` and `text` are texts or built corpora; None means the model's own."""
+    """Options of `compress`. `calibrate` and `text` are texts or built corpora; None: the model's own."""
 
     weights: str
     calibrate: str | None = None
@@ -45,7 +47,7 @@ class CompressRequest:
 
 @dataclass(frozen=True)
 class _Model:
-    """What is made smaller."""
+    """The model to compress."""
 
     path: Path
     version: Version | None
@@ -60,34 +62,45 @@ class _Model:
 
 
 def compress(home: Path, reference: str, wanted: CompressRequest, report: Report) -> Version:
-    """Make, measure and register the smaller version."""
+    """Make, measure and register the compressed version."""
     name, path, version = resolve_model(home, reference)
     model = _Model(path, version, home)
     target = wanted.name or (version.name if version else name.lower())
     check_name(target)
     home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix="compress-") as scratch:
-        made = Path(scratch) / "model"
+    with _scratch(home) as scratch:
+        made = scratch / "model"
         calibrate_on, held_out = _calibration(model, wanted, report), _held_out(model, wanted, report)
-        told = _make(model, made, wanted.weights, calibrate_on, report)
+        result = _make(model, made, wanted.weights, calibrate_on, report)
         facts: dict[str, Any] = {
             "from": str(version or path),
             "weights": wanted.weights,
-            "was": told["was"],
+            "was": result["was"],
             "calibrated_on": str(calibrate_on) if calibrate_on else None,
             "bytes_before": _weight_bytes(path),
             "bytes_after": _weight_bytes(made),
         }
         if held_out is not None:
-            facts |= _measured(model, made, held_out, told["shape"], report)
-        lineage = {**model.lineage, "shape": told["shape"], "parameters": told["parameters"]}
+            facts |= _measured(model, made, held_out, result["shape"], report)
+        lineage = {**model.lineage, "shape": result["shape"], "parameters": result["parameters"]}
         lineage.pop("metrics", None)  # those of the original, on other tokens than these were measured on
         _add_lineage(made, {**lineage, "compressed": facts})
         return Registry(home).register(target, made)
 
 
+@contextlib.contextmanager
+def _scratch(home: Path) -> Iterator[Path]:
+    """A directory that is removed however the block ends, also by an interrupt right after it was made."""
+    path = home / f"compress-{secrets.token_hex(6)}"
+    try:
+        path.mkdir(parents=True)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _calibration(model: _Model, wanted: CompressRequest, report: Report) -> Path | None:
-    """Return the corpus to calibrate on: the one asked for; else, for 4 bits, the model's own if it is here.
+    """Return the corpus to calibrate on: the requested one; else, for 4 bits, the model's own if it exists.
 
     At 8 bits calibration makes no difference that can be measured (docs/log.md).
     """
@@ -100,7 +113,7 @@ def _calibration(model: _Model, wanted: CompressRequest, report: Report) -> Path
 
 
 def _held_out(model: _Model, wanted: CompressRequest, report: Report) -> Path | None:
-    """Return the corpus to measure on; a model without tokenizer cannot be asked."""
+    """Return the corpus to measure on; None for a model without tokenizer."""
     if not (model.path / "tokenizer.json").exists():
         return None
     text = wanted.text or (None if _own_corpus_is_here(model) else STDLIB)
@@ -123,7 +136,7 @@ def _make(
 def _measured(
     model: _Model, made: Path, corpus: Path, shape: dict[str, Any], report: Report
 ) -> dict[str, Any]:
-    """Return what both are worth on the same tokens."""
+    """Return the loss of both models on the same tokens."""
     sequences = max(1, MEASURED_TOKENS // int(shape["context"]))
     found = []
     for path, stage in ((model.path, "before"), (made, "after")):
@@ -133,7 +146,7 @@ def _measured(
         else:
             args = [str(path), str(corpus), "--sequences", str(sequences)]
             found.append(_run("perplexity", PERPLEXITY, args, model.home, tell))
-    before, after = ({name: told[name] for name in NUMBERS} for told in found)
+    before, after = ({name: result[name] for name in NUMBERS} for result in found)
     return {"before": before, "after": after, "measured_on": str(corpus)}
 
 
@@ -163,7 +176,7 @@ def _weight_bytes(folder: Path) -> int:
 
 
 def _add_lineage(made: Path, lineage: dict[str, Any]) -> None:
-    """Write where the model comes from, and the manifest again with that in it."""
+    """Write the lineage, and the manifest again with it."""
     place = StoreDir(made)
     manifest = verify(place)
     writer = DirectoryWriter(place)

@@ -1,4 +1,4 @@
-"""Measures a model on held-out text, in a process of its own."""
+"""Evaluates a model on held-out text, in a separate process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windlass.store.manifest import MANIFEST
 def corpus_to_measure_on(
     wanted: str | None, model: Path, version: Version | None, home: Path, report: Report
 ) -> Path:
-    """Return the corpus asked for, built if need be, or the one that the model was trained on."""
+    """Return the requested corpus, built if necessary, or the one that the model was trained on."""
     if wanted is not None:
         if (Path(wanted) / MANIFEST).exists():
             return Path(wanted)
@@ -33,14 +33,12 @@ def corpus_to_measure_on(
     lineage = version.lineage if version else json.loads(file.read_text()) if file.exists() else {}
     known = Path(str(lineage.get("corpus", "")))
     if not lineage.get("corpus") or not (known / MANIFEST).exists():
-        raise BadInput(
-            f"{model}: the corpus that it was trained on is not here", hint="name one with --corpus"
-        )
+        raise BadInput(f"{model}: the corpus it was trained on does not exist", hint="name one with --corpus")
     return known
 
 
 def score(model: Path, text: str, home: Path, *, threads: int | None = None) -> dict[str, Any]:
-    """Return how likely a model finds each token of a text."""
+    """Return the log-probability of each token of a text."""
     done: dict[str, Any] = {}
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as file:
         file.write(text)

@@ -1,6 +1,6 @@
-"""Brings models and adapters in from other people's files, and models out to them, in a process apart.
+"""Imports models and adapters from other formats, and exports models, in a separate process.
 
-Those of networks are Hugging Face directories; those of n-gram models are ARPA files.
+Neural networks are Hugging Face directories; n-gram models are ARPA files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def convert(source: Path, target: Path, logs: Path, *, dequantise: bool = False)
 
 
 def is_arpa(path: Path) -> bool:
-    """Tell an ARPA file by its name, whether it is there or not."""
+    """Whether a path is named as an ARPA file; it need not exist."""
     return path.name.endswith((".arpa", ".arpa.gz"))
 
 

@@ -1,4 +1,4 @@
-"""Finds the tokens whose vectors are nearest to that of one, by a process that holds the vectors."""
+"""Finds the tokens with the nearest embedding vectors, in a separate process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windlass.spec.processes import NEAREST_TOKENS
 
 
 def find_near(model: Path, token: str, *, count: int, by_id: bool, logs: Path) -> dict[str, Any]:
-    """Return the token that was meant, and its neighbours, nearest first."""
+    """Return the token and its neighbours, nearest first."""
     if not (model / FILE).is_file():
-        raise BadInput(f"{model}: has no {FILE}, so nobody knows its tokens")
+        raise BadInput(f"{model}: has no {FILE}, so its tokens are unknown")
     tokenizer = load_tokenizer(model / FILE)
     number = _number(token) if by_id else token_of(tokenizer, token)
     args = [str(model), str(number), f"--count={count}", f"--but={_listed(tokenizer)}"]
@@ -25,7 +25,7 @@ def find_near(model: Path, token: str, *, count: int, by_id: bool, logs: Path) -
 
 
 def token_of(tokenizer: Tokenizer, text: str) -> int:
-    """Return the token that a text is: as a word after a space, or else as it stands."""
+    """Return the token of a text: with a leading space if that is one token, else without."""
     pieces: list[int] = []
     for spelling in (f" {text}", text):
         pieces = tokenizer.encode(spelling)
@@ -35,7 +35,7 @@ def token_of(tokenizer: Tokenizer, text: str) -> int:
     if known is not None:
         return known
     if not pieces:
-        raise BadInput(f"'{text}' is no token of this model")
+        raise BadInput(f"'{text}' is not a token of this model")
     listed = ", ".join(repr(tokenizer.decode([piece])) for piece in pieces)
     raise BadInput(f"'{text}' is {len(pieces)} tokens of this model, not one", hint=f"they are {listed}")
 
@@ -47,5 +47,5 @@ def _number(text: str) -> int:
 
 
 def _listed(tokenizer: Tokenizer) -> str:
-    """Name the tokens that stand for no text; nobody looks for them."""
+    """List the ids of special tokens, which are left out of the search."""
     return ",".join(str(number) for number in sorted(tokenizer.special_ids))

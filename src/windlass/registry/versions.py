@@ -44,13 +44,13 @@ class Version:
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """Where the model comes from; an imported one knows its sizes only."""
+        """Where the model comes from; an imported model has only its sizes."""
         file = self.path / LINEAGE
         return dict(json.loads(file.read_text()) if file.exists() else self.manifest.meta.get("model", {}))
 
     @property
     def precision(self) -> str:
-        """What the weights are stored as: float32, bfloat16, int8, int4."""
+        """Data type of the stored weights: float32, bfloat16, int8, int4."""
         file = self.path / "config.json"
         config = json.loads(file.read_text()) if file.exists() else {}  # an adapter has none
         return str((config.get("quantization_config") or config).get("weights", config.get("dtype", "")))
@@ -60,7 +60,7 @@ class Version:
         return str(self.manifest.meta.get("registered", ""))
 
     def facts(self) -> dict[str, Any]:
-        """What a script wants to know about a version."""
+        """Return the version's properties as JSON values."""
         lineage = self.lineage
         return {
             "model": str(self),
@@ -89,7 +89,7 @@ class Registry:
         return [name for name in found if NAME.fullmatch(name) and self.versions(name)]
 
     def versions(self, name: str) -> list[Version]:
-        """List the whole versions of a model, oldest first."""
+        """List the complete versions of a model, oldest first."""
         aliases = self.aliases(name)
         found = []
         for number in self._numbers(name):
@@ -105,7 +105,7 @@ class Registry:
         return json.loads(file.read_text()) if file.exists() else {}
 
     def last(self, name: str) -> int:
-        """The highest number ever given: a deleted version's is not given again."""
+        """The highest number ever used: the number of a deleted version is not reused."""
         file = self.root / name / "last"
         return int(file.read_text()) if file.exists() else 0
 
@@ -144,15 +144,15 @@ class Registry:
         return self.find(f"{name}@{number}")
 
     def adopt(self, name: str, number: int, source: Path) -> Version:
-        """Take a finished directory in under the number that it has elsewhere; it appears all at once.
+        """Register a finished directory under the number that it has elsewhere; it appears atomically.
 
-        Input: a directory on the same disk, which is gone afterwards. A version that is there stays.
+        Input: a directory on the same disk, which is moved. An existing version stays.
         """
         check_name(name)
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             path = self.root / name / str(number)
             if load_manifest(StoreDir(path)) is None:
-                StoreDir(path).remove()  # its writer died half-way
+                StoreDir(path).remove()  # its writer died before it was complete
                 source.rename(path)
                 sync_folder(path.parent)
             if self.last(name) < number:
@@ -160,7 +160,7 @@ class Registry:
         return self.find(f"{name}@{number}")
 
     def adopt_aliases(self, name: str, aliases: dict[str, int]) -> bool:
-        """Give a model the aliases that it has elsewhere, unless it has some; say whether it was done."""
+        """Give a model the aliases that it has elsewhere, unless it has some; return whether it was done."""
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             if not aliases or self.aliases(name) or not set(aliases.values()) <= set(self._numbers(name)):
                 return False
@@ -168,7 +168,7 @@ class Registry:
         return True
 
     def promote(self, reference: str) -> Version:
-        """Make a version @prod; what was @prod becomes @previous."""
+        """Make a version @prod; the version that was @prod becomes @previous."""
         version = self.find(reference)
         with locked(self.root / version.name / ".lock", f"the registry of {version.name}"):
             aliases = self.aliases(version.name)
@@ -180,7 +180,7 @@ class Registry:
         return self.find(str(version))
 
     def roll_back(self, name: str) -> Version:
-        """Make @previous @prod again, and the other way round, so a roll-back can be undone."""
+        """Swap @previous and @prod, so a roll-back can be undone."""
         self.find(name)
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             aliases = self.aliases(name)
@@ -193,16 +193,16 @@ class Registry:
         return self.find(f"{name}@{PROD}")
 
     def put_back(self, name: str, aliases: dict[str, int]) -> None:
-        """Make the aliases of a model again what they were: a version that was taken back has none."""
+        """Restore earlier aliases of a model, except those of deleted versions."""
         with locked(self.root / name / ".lock", f"the registry of {name}"):
             there = set(self._numbers(name))
             self._write_aliases(name, {alias: n for alias, n in aliases.items() if n in there})
 
     def delete(self, reference: str) -> Version:
-        """Remove one version; refuse what an alias names or a service holds."""
+        """Delete a version; raise if an alias names it or a service uses it."""
         name, at, _ = reference.partition("@")
         if not at:
-            raise AskedWrongly(f"'{reference}' names no version", hint=f"say which: {name}@N")
+            raise AskedWrongly(f"'{reference}' names no version", hint=f"give one: {name}@N")
         version = self.find(reference)
         if version.aliases:
             raise InUse(f"{version} is @{version.aliases[0]}", hint="promote another version first")
@@ -210,7 +210,7 @@ class Registry:
             locked(self.root / name / ".lock", f"the registry of {name}"),
             locked(self._hold_file(version), str(version)),
         ):
-            # The manifest goes first: from then on it is debris, not half a model.
+            # The manifest is deleted first: without it the directory is not a version.
             (version.path / "manifest.json").unlink()
             StoreDir(version.path).remove()
         self._hold_file(version).unlink(missing_ok=True)
@@ -240,7 +240,7 @@ class Registry:
         return aliases[wanted]
 
     def _sweep(self, name: str) -> None:
-        """Clear away versions whose writer died half-way."""
+        """Remove versions whose writer died before the manifest was written."""
         for number in self._numbers(name):
             place = StoreDir(self.root / name / str(number))
             if load_manifest(place) is None:
@@ -251,7 +251,7 @@ class Registry:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a model."""
+    """Raise if a name is not a valid model name."""
     if not NAME.fullmatch(name):
         raise BadInput(f"'{name}' is not a model name", hint="use a-z, 0-9, '.', '_' and '-', at most 63")
 

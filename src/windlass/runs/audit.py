@@ -1,9 +1,9 @@
-"""Proves from a run's ledger that every sample was used exactly once an epoch, or names what was not.
+"""Proves from a run's ledger that every sample was used exactly once per epoch, or lists the exceptions.
 
-Input: the journal of a run, and how many samples its corpus has. Output: an Audit. The ledger says which
-positions the steps of the run used (docs/formats/ledger.md); a roll-back takes back what was used after the
-state that the run went on from. What remains must cover every position from 0 on, each once. That the
-positions of an epoch are as many different samples is shown for the very permutation that training uses.
+Input: the journal of a run, and the number of samples in its corpus. Output: a LedgerAudit. The ledger
+records the positions that each step used (docs/formats/ledger.md); a roll-back undoes the steps after the
+state that the run resumed from. The remaining positions must start at 0 and cover each position once. That
+the positions of an epoch are different samples is checked with the permutation that training uses.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from windlass.store.store_dir import StoreDir
 MAX_CHECKED = 10_000_000
 """Positions whose permutation is computed: two seconds, and as many bytes."""
 MAX_SAMPLED = 1_000_000
-"""Positions looked at of an epoch that is larger than that."""
+"""Positions checked of an epoch that is larger than that."""
 MAX_EPOCHS = 1000
 MAX_NAMED = 20
-"""Gaps, repetitions and wrong digests told one by one; of more, the number is told."""
+"""Gaps, repetitions and wrong digests listed one by one; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """Steps after `first_step` up to `last_step` used the positions from `first` to before `until`."""
+    """Steps (first_step, last_step] used the positions [first, until)."""
 
     first_step: int
     last_step: int
     first: int
     until: int
     whole: bool = True
-    """False where a roll-back took the end of it back; its digest was that of the whole."""
+    """False where a roll-back undid its last steps; the digest is that of the whole."""
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """What the positions up to the last used one are, in samples of the corpus."""
+    """The used positions as epochs over the samples of the corpus."""
 
     samples: int
-    """Of one epoch."""
+    """Samples of one epoch."""
     whole: int
-    """Epochs gone through from the first sample to the last."""
+    """Completed epochs."""
     begun: int
-    """Samples of the epoch after those."""
+    """Samples used of the current epoch."""
     checked: int
-    """Positions for which it was shown that different ones are different samples."""
+    """Positions that were checked to be different samples."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class LedgerAudit:
     steps: int = 0
     records: int = 0
     ranges: list[list[int]] = field(default_factory=list)
-    """Used positions, [first, until], as few ranges as possible."""
+    """Used positions as merged ranges [first, until]."""
     gaps: list[list[int]] = field(default_factory=list)
     repeated: list[list[int]] = field(default_factory=list)
     """Positions used more than once, [first, until, times]."""
     roll_backs: int = 0
     rolled_back: int = 0
-    """Samples that were used and taken back; they were used again, or are still to come."""
+    """Samples whose steps were rolled back; they were used again, or will be."""
     cut: int = 0
-    """Records of which a roll-back left only the beginning."""
+    """Records that a roll-back undid in part."""
     epochs: Epochs | None = None
     notes: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    """Why the proof fails; none if it holds."""
+    """Why the proof fails; empty if it holds."""
 
     @property
     def ok(self) -> bool:
@@ -97,26 +97,28 @@ def audit(folder: Path) -> LedgerAudit:
     try:
         tokens = len(load_corpus(Path(run.corpus)).train)
     except WindlassError as error:
-        note = f"epochs were not looked at, because the corpus cannot be read: {error.message}"
+        note = f"epochs were not checked, because the corpus cannot be read: {error.message}"
         return replace(found, notes=[*found.notes, note])
     return with_epochs(found, sample_count(tokens, run.shape.context), run.job.seed)
 
 
 def audit_records(records: Iterable[dict[str, Any]]) -> LedgerAudit:
-    """Follow a journal from its first record on."""
-    book = _Book()
+    """Audit the records of a journal, oldest first."""
+    reader = _LedgerReader()
     for number, record in enumerate(records, start=1):
-        book.take(number, record)
-    return book.close()
+        reader.take(number, record)
+    return reader.close()
 
 
-def with_epochs(found: LedgerAudit, samples: int, seed: int, *, most: int = MAX_CHECKED) -> LedgerAudit:
-    """Add what the positions are in samples: epochs, and whether each of those is a permutation."""
+def with_epochs(
+    found: LedgerAudit, samples: int, seed: int, *, max_positions: int = MAX_CHECKED
+) -> LedgerAudit:
+    """Add the epochs, and check that each is a permutation of the samples."""
     until = found.ranges[-1][1] if found.ranges else 0
     numbers = range(-(-until // samples))
     checked, wrong = 0, []
-    looked_at = samples if samples <= most else min(most, MAX_SAMPLED)
-    for epoch in _chosen(numbers, min(MAX_EPOCHS, max(1, most // looked_at))):
+    looked_at = samples if samples <= max_positions else min(max_positions, MAX_SAMPLED)
+    for epoch in _chosen(numbers, min(MAX_EPOCHS, max(1, max_positions // looked_at))):
         checked += looked_at
         if not _is_permutation(epoch, samples, seed, looked_at):
             wrong.append(f"epoch {epoch}: two of its positions are the same sample")
@@ -127,8 +129,8 @@ def with_epochs(found: LedgerAudit, samples: int, seed: int, *, most: int = MAX_
     return replace(found, epochs=epochs, notes=notes, reasons=[*found.reasons, *wrong])
 
 
-class _Book:
-    """The ledger so far: what was used and not taken back."""
+class _LedgerReader:
+    """The ledger so far: positions that were used and not rolled back."""
 
     def __init__(self) -> None:
         self._uses: list[Use] = []
@@ -157,7 +159,7 @@ class _Book:
             self._compare(event, int(record["step"]))
 
     def close(self) -> LedgerAudit:
-        """Add it all up."""
+        """Return the audit of all records."""
         if not self._uses and self._stepped and not self._found.records:
             self._reasons.append("the run kept no ledger, so nothing can be shown about its samples")
         ranges, gaps, repeated = _covered(self._uses)
@@ -189,17 +191,17 @@ class _Book:
         if not (0 <= a < b and 0 <= p < q):
             raise Damaged(f"record {number} of the journal: steps {a} to {b} cannot use samples {p} to {q}")
         if self._fresh and a == 0:
-            self._roll_back(0, 0)  # a start without a state to go on from is one from the beginning
+            self._roll_back(0, 0)  # a start without a state to resume from begins at step 0
         self._fresh = False
         self._found = replace(self._found, records=self._found.records + 1)
         if digest_of_range(p, q) != record["digest"]:
-            told = f"generation {record['generation']}, steps {a + 1} to {b}"
-            self._wrong.append(f"{told}: what was read is not positions {p} to {q - 1}, by its digest")
+            place = f"generation {record['generation']}, steps {a + 1} to {b}"
+            self._wrong.append(f"{place}: what was read is not positions {p} to {q - 1}, by its digest")
         self._uses.append(Use(a, b, p, q))
         self._reached = max(self._reached, b)
 
     def _roll_back(self, step: int, samples: int | None) -> None:
-        """Take back what was used after a state; older journals tell its step only."""
+        """Undo the uses after a state; older journals record its step only."""
         kept = [left for use in self._uses if (left := _cut_back(use, step, samples)) is not None]
         undone = sum(use.until - use.first for use in self._uses) - sum(u.until - u.first for u in kept)
         self._uses = kept
@@ -210,7 +212,7 @@ class _Book:
             )
 
     def _compare(self, event: str, step: int) -> None:
-        """Whatever holds the outcome of a step must come after the ledger of that step, an end after all."""
+        """A checkpoint must follow the ledger record of its step, and the end of the run all records."""
         finished = event == "finished"
         known = self._step if finished else self._reached
         if self._found.records and (step > known or (finished and step < known)):
@@ -219,7 +221,7 @@ class _Book:
 
 
 def _cut_back(use: Use, step: int, samples: int | None) -> Use | None:
-    """Return what is left of a use after going back; None if nothing is."""
+    """Return the part of a use that a roll-back keeps; None if it keeps nothing."""
     if samples is None:
         each = (use.until - use.first) / (use.last_step - use.first_step)
         samples = use.first + round(each * max(0, step - use.first_step))
@@ -231,7 +233,7 @@ def _cut_back(use: Use, step: int, samples: int | None) -> Use | None:
 
 
 def _covered(uses: Iterable[Use]) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    """Return which positions are used, which before the last are not, and which more than once."""
+    """Return the used positions, the gaps between them, and the repeated positions."""
     changes: dict[int, int] = {0: 0}
     for use in uses:
         changes[use.first] = changes.get(use.first, 0) + 1
@@ -249,7 +251,7 @@ def _covered(uses: Iterable[Use]) -> tuple[list[list[int]], list[list[int]], lis
 
 
 def _extend(ranges: list[list[int]], more: list[int]) -> None:
-    """Add a range, to the last one if it follows that."""
+    """Append a range, merged with the last one if it continues that."""
     if ranges and ranges[-1][1] == more[0] and ranges[-1][2:] == more[2:]:
         ranges[-1][1] = more[1]
     else:
@@ -257,12 +259,12 @@ def _extend(ranges: list[list[int]], more: list[int]) -> None:
 
 
 def _unchained(uses: Iterable[Use]) -> Iterator[str]:
-    """Yield where positions follow each other but the steps that used them do not."""
+    """Yield places where positions are consecutive but the steps that used them are not."""
     for one, other in pairwise(sorted(uses, key=lambda use: (use.first, use.until))):
         if one.until == other.first and one.last_step != other.first_step:
             yield (
-                f"position {other.first}: step {one.last_step} used those before it,"
-                f" step {other.first_step + 1} goes on"
+                f"position {other.first}: step {one.last_step} used the positions before it,"
+                f" but the next record starts with step {other.first_step + 1}"
             )
 
 
@@ -271,15 +273,15 @@ def _few(reasons: list[str]) -> list[str]:
     return reasons if more <= 0 else [*reasons[:MAX_NAMED], f"and {more} more like this"]
 
 
-def _chosen(numbers: range, most: int) -> list[int]:
-    """Return epochs to look at: all, or the first, the last and some in between."""
-    if len(numbers) <= most:
+def _chosen(numbers: range, max_epochs: int) -> list[int]:
+    """Return the epochs to check: all, or the first, the last and some in between."""
+    if len(numbers) <= max_epochs:
         return list(numbers)
-    return sorted({int(place) for place in np.linspace(0, len(numbers) - 1, most)})
+    return sorted({int(place) for place in np.linspace(0, len(numbers) - 1, max_epochs)})
 
 
 def _is_permutation(epoch: int, samples: int, seed: int, looked_at: int) -> bool:
-    """Whether positions of an epoch are different samples: all, or as many as are looked at."""
+    """Whether the positions of an epoch are different samples: all, or `looked_at` of them."""
     if looked_at < samples:
         positions = epoch * samples + np.arange(looked_at, dtype=np.int64) * (samples // looked_at)
         windows = windows_at(positions, samples, seed)

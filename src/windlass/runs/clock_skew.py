@@ -1,10 +1,9 @@
-"""Mends the times of a journal that clocks which disagree have written.
+"""Corrects the times of a journal that was written by clocks that disagree.
 
-Input: the records of one journal, which stand in true order (docs/formats/journal.md). Output: the same
-records with times that never go back. Where times do go back, some clock is wrong. Trusted are as many
-records as possible whose times are in order; each of the others is put between the trusted ones around it, so
-it is off by no more than the time between those two. Time that goes on and never comes back is a pause, and
-stays.
+Input: the records of one journal, in their true order (docs/formats/journal.md). Output: the same records
+with times that never decrease. Where times decrease, some clock is wrong. As many records as possible with
+times in order are trusted; each other record is placed between its trusted neighbours, so its error is at
+most the time between those two. A jump forward without a later jump back is a pause, and stays.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 SKEW_S = 5.0
-"""A clock that goes on by less from one record to the next is taken to have just gone on."""
+"""A smaller difference between two records is taken as time that passed."""
 WORTH_S = 10.0
-"""An open end of the journal is shortened by so much for each record that is not trusted for it: an hour that
-a few records came back from is not believed, and a single time that went back does not undo an hour."""
+"""The end of the journal moves back by so much for each untrusted record: a jump of an hour that a few later
+records contradict is not believed, and one record that goes back does not undo an hour."""
 SAME_CLOCK_S = 60.0
-"""What a clock that is wrong may go on by between two of its records that are compared."""
+"""Largest difference between two records that are taken to come from the same wrong clock."""
 MAX_CLOCKS = 50
-"""How often what is left of a journal is mended on its own; nobody sets a clock back as often."""
+"""Recursion limit: how many clock changes in one journal are corrected."""
 
 
 def mended(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records with times that never go back; those without a time are left as they are."""
-    told = list(records)
-    dated = [index for index, record in enumerate(told) if record.get("time") is not None]
-    times = [float(told[index]["time"]) for index in dated]
+    """Return the records with times that never decrease; records without a time stay as they are."""
+    mended_records = list(records)
+    dated = [index for index, record in enumerate(mended_records) if record.get("time") is not None]
+    times = [float(mended_records[index]["time"]) for index in dated]
     for index, before, after in zip(dated, times, mended_times(times), strict=True):
         if after != before:
-            told[index] = {**told[index], "time": after}
-    return told
+            mended_records[index] = {**mended_records[index], "time": after}
+    return mended_records
 
 
 def mended_times(times: Sequence[float], depth: int = MAX_CLOCKS) -> list[float]:
-    """Return times in order; those that are in order already are not touched."""
+    """Return the times in order; times that are in order already stay as they are."""
     if depth == 0 or all(before <= after for before, after in pairwise(times)):
         return list(accumulate(times, max))
     trusted: list[int] = []
@@ -54,19 +53,19 @@ def mended_times(times: Sequence[float], depth: int = MAX_CLOCKS) -> list[float]
 
 
 def _tangles(times: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Cut the journal wherever nothing before is later than anything after: conflicts are in between."""
+    """Split the journal where no earlier record has a later time: conflicts are within the parts."""
     min_after = list(accumulate(reversed(times), min))[::-1]
-    first, most = 0, times[0]
+    first, latest = 0, times[0]
     for index in range(1, len(times)):
-        if most <= min_after[index]:
+        if latest <= min_after[index]:
             yield first, index
             first = index
-        most = max(most, times[index])
+        latest = max(latest, times[index])
     yield first, len(times)
 
 
 def _hangs(times: Sequence[float], first: int, until: int) -> bool:
-    """Say whether the journal seems to end with a few records of the clock that a tangle comes from."""
+    """Whether the journal seems to end with a few records of the same wrong clock as this part."""
     rest = len(times) - until
     if first == 0 or rest == 0 or times[until] - times[until - 1] <= max(SKEW_S, rest * WORTH_S):
         return False
@@ -74,9 +73,9 @@ def _hangs(times: Sequence[float], first: int, until: int) -> bool:
 
 
 def _in_order(times: Sequence[float], first: int, until: int, *, open_end: bool) -> list[int]:
-    """Return the records of a tangle to trust: the most in order, and at an open end not the farthest.
+    """Return the records of a part to trust: the longest ordered sequence; at an open end, not the farthest.
 
-    `stairs` holds the best way to end at each time so far: a later end is kept only if it scores higher.
+    `stairs` holds the best sequence that ends at each time so far; a later end is kept if it scores higher.
     """
     stairs: list[tuple[float, float, int]] = []
     came_from: list[int] = []
@@ -102,7 +101,7 @@ def _in_order(times: Sequence[float], first: int, until: int, *, open_end: bool)
 
 
 def _without_pauses(times: Sequence[float]) -> list[float]:
-    """Return how far each time is from the first, leaving out jumps over a time that no other clock tells."""
+    """Return the distance of each time from the first, without jumps over times that no record has."""
     ordered = sorted(times)
     jumps = [(a, b) for a, b in pairwise(times) if b - a > SKEW_S]
     pauses = sorted({(b, a) for a, b in jumps if bisect_left(ordered, b) == bisect_right(ordered, a)})
@@ -116,8 +115,8 @@ def _time_of(stair: tuple[float, float, int]) -> float:
 
 
 def _placed(times: Sequence[float], trusted: Sequence[int], depth: int) -> list[float]:
-    """Put each record that is not trusted between its neighbours; what is before all or after all of those
-    is a journal of its own, of another clock."""
+    """Place each untrusted record between its trusted neighbours. The records before the first and after the
+    last trusted one are corrected on their own, as those of another clock."""
     first, last = trusted[0], trusted[-1]
     lead = mended_times(times[:first], depth)
     placed = [times[first] - (lead[-1] - time) for time in lead]
@@ -129,17 +128,17 @@ def _placed(times: Sequence[float], trusted: Sequence[int], depth: int) -> list[
             continue
         between = _passed(times[index + 1 : following], room_s)
         over_s = between[-1] - room_s
-        if over_s > SKEW_S:  # a clock that ran on for longer than there is room was right, and was set back
+        if over_s > SKEW_S:  # a clock that ran longer than the gap was right, and was set back
             moved_s, room_s = moved_s + over_s, between[-1]
         placed += [start, *(start + min(passed_s, room_s) for passed_s in between)]
     tail = mended_times(times[last + 1 :], depth)
     end = times[last] + moved_s
     placed += [end, *(end + (time - tail[0]) for time in tail)]
-    return list(accumulate(placed, max))  # sums of large numbers are off by their last digit
+    return list(accumulate(placed, max))  # guards against rounding in the sums
 
 
 def _passed(times: Sequence[float], room_s: float) -> list[float]:
-    """Return how long after the first of some records each is, leaving out steps from clock to clock."""
+    """Return the time of each record after the first, without the jumps between clocks."""
     passed_s, since = 0.0, []
     for before, time in pairwise([*times[:1], *times]):
         step_s = time - before

@@ -1,8 +1,8 @@
-"""Elastic runs on a cluster: a group with an attendant for every machine, launched and followed from here.
+"""Elastic runs on a cluster: a group with an agent on every machine, launched and followed from here.
 
-    launch the group -> read the journal, look at the group -> the run is over -> stop the group
+    launch the group -> read the journal, observe the group -> the run is over -> stop the group
 
-Whoever follows decides nothing: the run goes on when this process ends, and to launch again finds it.
+This process decides nothing: the run continues when it ends, and launching again finds the same run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.backend import (
-    ASKED,
+    REQUESTED,
     ClusterBackend,
     Group,
     GroupStatus,
@@ -42,14 +42,14 @@ from windlass.store.lock import locked
 LOOK_EVERY_S = 0.2
 OBSERVE_EVERY_S = 1.0
 GONE_S = 30.0
-"""For a group to go once its run is over."""
+"""Time for a group to disappear once its run is over."""
 
 Tell = Callable[[dict[str, Any]], None]
 Say = Callable[[str], None]
 
 
 def group_of(folder: RunFolder, workers: int) -> Group:
-    """Return the group that does a run: a member for every machine, with room for its workers."""
+    """Return the group of a run: one member for every machine, with resources for its workers."""
     job = folder.load().job
     cluster = job.cluster
     place = hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]
@@ -61,7 +61,7 @@ def group_of(folder: RunFolder, workers: int) -> Group:
         environment=cluster.env,
         secrets=cluster.secrets,
         resources=resources_of(cluster, workers + job.elastic.spares),
-        restart=Restart("on-failure", most=cluster.restarts),
+        restart=Restart("on-failure", max_restarts=cluster.restarts),
         gang=cluster.gang,
         placement=cluster.placement,
         priority=cluster.priority,
@@ -73,7 +73,7 @@ def group_of(folder: RunFolder, workers: int) -> Group:
 
 
 def resources_of(cluster: Cluster, workers: int) -> Resources:
-    """Return what one machine's part of the workers needs."""
+    """Return the resources for one machine's share of the workers."""
     each = math.ceil(workers / cluster.nodes)
     return Resources(
         cores=None if cluster.cores is None else cluster.cores * each,
@@ -91,7 +91,7 @@ def train_on(
     workers: int | None,
     detach: bool = False,
 ) -> bool | None:
-    """Do the run on a cluster. Return False when it was stopped, None when it was left going on."""
+    """Train on a cluster. Return False when the run was stopped, None when it was left running."""
     run = folder.load()
     count = workers or run.layout.world
     group = group_of(folder, count)
@@ -99,14 +99,14 @@ def train_on(
         if address_towards_leader(folder) is None and backend.observe(group.key) is None:
             begin(folder, count, nodes=group.count)
         backend.launch(group)
-        say(f"group {group.key}: {group.count} machines asked for, {count} workers in all")
+        say(f"group {group.key}: {group.count} machines requested, {count} workers in all")
         if detach:
             return None
         return GroupFollower(backend, group, folder, tell, say).run()
 
 
 class GroupFollower:
-    """Looks at a run until it is over, then ends its group."""
+    """Follows a run until it is over, then stops its group."""
 
     def __init__(
         self, backend: ClusterBackend, group: Group, folder: RunFolder, tell: Tell, say: Say
@@ -115,14 +115,14 @@ class GroupFollower:
         self._tell, self._say = tell, say
         journal = folder.path / JOURNAL
         self._tail = Tail(journal, after=_lines(journal))
-        self._asked = self._passed_on = 0
+        self._interruptions = self._passed_on = 0
         self._seen: dict[int, Member] = {}
         self._observed_s = 0.0
         self._silent = False
 
     def run(self) -> bool:
         with interrupts(self._interrupt):
-            while not (self._folder.path / OVER).exists() and self._asked < 2:
+            while not (self._folder.path / OVER).exists() and self._interruptions < 2:
                 self._step()
         for event in self._tail.read():
             self._tell(event)
@@ -132,9 +132,9 @@ class GroupFollower:
     def _step(self) -> None:
         for event in self._tail.read():
             self._tell(event)
-        if self._passed_on < self._asked:
-            self._passed_on = self._asked
-            self._say("asked to stop: it saves a checkpoint; once more ends it at once")
+        if self._passed_on < self._interruptions:
+            self._passed_on = self._interruptions
+            self._say("stopping: the run saves a checkpoint; interrupt again to end it at once")
             run_settings.stop(self._folder)
         if time.monotonic() - self._observed_s > OBSERVE_EVERY_S:
             self._observed_s = time.monotonic()
@@ -142,7 +142,7 @@ class GroupFollower:
         time.sleep(LOOK_EVERY_S)
 
     def _observe(self) -> None:
-        """See how the members are; a cluster that does not answer is asked again, while the run goes on."""
+        """Report changes of the members. If the cluster does not answer, try again later."""
         try:
             self._backend.launch(self._group)
             standing = self._backend.observe(self._group.key)
@@ -153,11 +153,11 @@ class GroupFollower:
             return
         self._silent = False
         if standing is not None:
-            self._tell_changes(standing)
+            self._report_changes(standing)
             if standing.over and not (self._folder.path / OVER).exists():
                 raise self._failure(standing)
 
-    def _tell_changes(self, standing: GroupStatus) -> None:
+    def _report_changes(self, standing: GroupStatus) -> None:
         for member in standing.members:
             before = self._seen.get(member.index)
             self._seen[member.index] = member
@@ -165,7 +165,7 @@ class GroupFollower:
                 continue
             if member.state == "running":
                 self._say(f"part {member.index} runs at {member.node}")
-            elif member.state != "done" and member.reason != ASKED:
+            elif member.state != "done" and member.reason != REQUESTED:
                 self._say(f"warning: part {member.index} is {member.state}: {member.reason}")
 
     def _failure(self, standing: GroupStatus) -> WindlassError:
@@ -176,7 +176,7 @@ class GroupFollower:
         )
 
     def _end(self) -> None:
-        """End the group. If the cluster does not answer, its members end by themselves: the run is over."""
+        """Stop the group. If the cluster does not answer, its members end by themselves: the run is over."""
         with contextlib.suppress(ProcessFailed):
             self._backend.stop(self._group.key)
             until = time.monotonic() + GONE_S
@@ -184,16 +184,16 @@ class GroupFollower:
                 time.sleep(LOOK_EVERY_S)
 
     def _interrupt(self) -> None:
-        self._asked += 1
+        self._interruptions += 1
 
     def _outcome(self) -> bool:
         file = self._folder.path / OVER
         if not file.exists():
             return False
-        told = json.loads(file.read_bytes())
-        if told["outcome"] == "failed":
-            raise error_of(told["error"] or {})
-        return bool(told["outcome"] == "finished")
+        ending = json.loads(file.read_bytes())
+        if ending["outcome"] == "failed":
+            raise error_of(ending["error"] or {})
+        return bool(ending["outcome"] == "finished")
 
 
 def _lines(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""Starts training that outlives the terminal it was asked from."""
+"""Starts training that outlives the terminal it was started from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTPUT = "train.log"
 def start_detached(folder: RunFolder, arguments: Sequence[str]) -> int:
     """Start `windlass train` with these arguments in a session of its own; return its process id.
 
-    It is nobody's child in any way that matters: a closed terminal or a Ctrl-C there does not reach it.
+    A closed terminal or a Ctrl-C in it does not reach the process.
     """
     environment = {key: value for key, value in os.environ.items() if key != PARENT}
     with (folder.path / OUTPUT).open("ab") as output:

@@ -1,7 +1,7 @@
-"""Elastic runs: begun, joined by further machines, asked for another number of workers.
+"""Elastic runs: started, joined by further machines, scaled.
 
-Node 0 prepares the run and tells the other machines where it is; from then on all are alike, and each goes
-on without any other (elastic.agent, elastic.coordinator).
+Node 0 prepares the run and sends its directory to the other machines; from then on all machines are equal,
+and the run survives the loss of any of them (elastic.agent, elastic.coordinator).
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def train_elastic(
-    folder: RunFolder, tell: Tell, *, workers: int | None = None, company: NodeGroup | None = None
+    folder: RunFolder, tell: Tell, *, workers: int | None = None, node_group: NodeGroup | None = None
 ) -> bool:
-    """Do the run with `workers` that may come and go. Return False when it was stopped.
+    """Train with `workers` that may join and leave. Return False when the run was stopped.
 
-    A run that goes on elsewhere, because this machine fell out of it, is joined as it is.
+    If the run is active on other machines (this one had left it), this machine joins it as it is.
     """
-    company = company or NodeGroup()
+    node_group = node_group or NodeGroup()
     with locked(folder.path / ".lock", f"run {folder.name}"):
         host = address_towards_leader(folder)
         if host is None:
-            begin(folder, workers, nodes=1 + len(company.links))
-        for link in company.links:
+            begin(folder, workers, nodes=1 + len(node_group.links))
+        for link in node_group.links:
             link.send(elastic={"folder": str(folder.path)})
-        return Agent(AgentSite(folder.path, "node0", host or company.host), tell).run()
+        return Agent(AgentSite(folder.path, "node0", host or node_group.host), tell).run()
 
 
-def attend_elastic(nodes: Nodes, tell: Tell, going: RunFolder | None = None) -> bool:
-    """Take part from another machine: in a run that is going on, or where node 0 says.
+def join_elastic(nodes: Nodes, tell: Tell, running: RunFolder | None = None) -> bool:
+    """Take part from another machine: in the run `running`, or in the run that node 0 names.
 
     Return False when the run was stopped.
     """
-    host = address_towards_leader(going) if going is not None else None
-    if going is not None and host is not None:
-        return Agent(AgentSite(going.path, f"node{nodes.rank}", host), tell).run()
+    host = address_towards_leader(running) if running is not None else None
+    if running is not None and host is not None:
+        return Agent(AgentSite(running.path, f"node{nodes.rank}", host), tell).run()
     link = join_rendezvous(nodes)
     try:
-        folder, host = _told_folder(link, nodes), link.own
+        folder, host = _receive_folder(link, nodes), link.own
     finally:
         link.close()
     return Agent(AgentSite(folder, f"node{nodes.rank}", host), tell).run()
 
 
 def address_towards_leader(folder: RunFolder) -> str | None:
-    """Return the address of this machine as whoever leads the run sees it; None when nobody answers."""
+    """Return the address of this machine as the leader of the run sees it; None if there is no leader."""
     path = folder.path
     found = leader(StoreDir(path / COORDINATOR)) if (path / COORDINATOR).is_dir() else None
     if found is None or (path / OVER).exists():
@@ -79,39 +79,39 @@ def address_towards_leader(folder: RunFolder) -> str | None:
     return None
 
 
-def want(folder: Path, workers: int, by: str, *, nodes: int | None = None) -> None:
-    """Leave word of how many workers the run shall have; its coordinator looks at it all the time.
+def write_workers_request(folder: Path, workers: int, by: str, *, nodes: int | None = None) -> None:
+    """Request a number of workers; the leader reads the request within a moment.
 
-    They are spread over `nodes` machines, which stay as many as before when nothing is said of them.
+    They are spread over `nodes` machines; None keeps the number of machines.
     """
     with locked(folder / ".workers.lock", f"the number of workers of run {folder.parent.name}/{folder.name}"):
-        before = wanted(folder) or {"id": 0, "workers": 0, "nodes": 1}
-        asked = {"workers": workers, "nodes": nodes or before["nodes"]}
-        if asked != {key: before[key] for key in asked}:
-            record = {"id": int(before["id"]) + 1, **asked, "by": by}
+        before = read_workers_request(folder) or {"id": 0, "workers": 0, "nodes": 1}
+        request = {"workers": workers, "nodes": nodes or before["nodes"]}
+        if request != {key: before[key] for key in request}:
+            record = {"id": int(before["id"]) + 1, **request, "by": by}
             StoreDir(folder).write(WORKERS, json.dumps(record).encode())
 
 
-def wanted(folder: Path) -> dict[str, Any] | None:
+def read_workers_request(folder: Path) -> dict[str, Any] | None:
     """Return the newest request for a number of workers: id, workers, nodes, by."""
     try:
-        asked: dict[str, Any] = json.loads((folder / WORKERS).read_bytes())
+        request: dict[str, Any] = json.loads((folder / WORKERS).read_bytes())
     except FileNotFoundError:
         return None
-    return asked
+    return request
 
 
 def begin(folder: RunFolder, workers: int | None, nodes: int) -> None:
-    """Take back every end that the run had, and leave word of what it shall have."""
+    """Clear the outcome of earlier attempts, and request the number of workers."""
     resume_run(folder.path)
     StoreDir(folder.path).remove(OVER)
     StoreDir(folder.path).remove(SERVERS)
     (folder.path / COORDINATOR).mkdir(exist_ok=True)
-    want(folder.path, workers or folder.load().layout.world, who(), nodes=nodes)
+    write_workers_request(folder.path, workers or folder.load().layout.world, who(), nodes=nodes)
 
 
-def _told_folder(link: Link, nodes: Nodes) -> Path:
-    """Wait until node 0 has prepared the run, however long that takes while it is there."""
+def _receive_folder(link: Link, nodes: Nodes) -> Path:
+    """Wait, without a time limit while node 0 is connected, until it has prepared the run."""
     message = None
     while message is None and not link.closed:
         message = link.answer(60.0)
@@ -124,7 +124,7 @@ def _told_folder(link: Link, nodes: Nodes) -> Path:
     folder = Path(str(message["elastic"]["folder"]))
     if not (folder / RUN_FILE).exists():
         raise BadInput(
-            f"node {nodes.rank}: the run's directory {folder} is not here",
-            hint="all nodes need the same --home, on a directory that they share",
+            f"node {nodes.rank}: the run's directory {folder} does not exist",
+            hint="all nodes need the same --home, on a shared file system",
         )
     return folder

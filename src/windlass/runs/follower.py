@@ -1,4 +1,4 @@
-"""Turns the events of a training process into a progress line and a few lines that stay."""
+"""Turns the events of a training process into a progress line and a few permanent lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = {"loss": "loss", "tokens_per_s": "tok/s", "share_of_peak": "peak"}
 
 
 class Follower:
-    """Listens to a run. `result` and `last` hold what was measured last."""
+    """Prints the events of a run. `evaluation` and `finished` hold the last event of each kind."""
 
     def __init__(self, line: ProgressLine) -> None:
         self._line = line
@@ -43,7 +43,7 @@ class Follower:
         )
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
-        self._line.say(f"going on from step {event['step']}")
+        self._line.say(f"resuming from step {event['step']}")
 
     def _on_vectors(self, event: dict[str, Any]) -> None:
         self._line.say(
@@ -52,7 +52,7 @@ class Follower:
         )
 
     def _on_vectors_resumed(self, event: dict[str, Any]) -> None:
-        self._line.say(f"vectors: going on after {event['epoch']} passes and {event['position']} tokens")
+        self._line.say(f"vectors: resuming after {event['epoch']} passes and {event['position']} tokens")
 
     def _on_replanned(self, event: dict[str, Any]) -> None:
         self._line.say(
@@ -102,10 +102,10 @@ class Follower:
         self._line.say(f"warning: lost {event['worker']}: {event['detail']}")
 
     def _on_replaced(self, event: dict[str, Any]) -> None:
-        self._line.say(f"warning: {event['message']}; another takes its place")
+        self._line.say(f"warning: {event['message']}; starting a replacement")
 
     def _on_scaled(self, event: dict[str, Any]) -> None:
-        self._line.say(f"{event['workers']} workers are wanted from here on")
+        self._line.say(f"{event['workers']} workers requested")
 
     def _on_waiting(self, event: dict[str, Any]) -> None:
         self._line.say(f"waiting: {event['reason']}")

@@ -1,9 +1,9 @@
-"""Says where every second of a run went, over all its restarts.
+"""Breaks down the time of a run by activity, over all its restarts.
 
 Input: the journal of a run. Output: seconds of each kind, from its first record to its last. While a run
 trains, rank 0 measures its own phases and writes them with the ledger; everything else is the time between
-records, by what the run was doing. Clocks are not trusted: times are mended (clock_skew.py), and a gap in
-training counts no more than was measured, plus a little.
+records, by the state of the run. Clocks are not trusted: times are corrected (`clock_skew`), and a gap in
+training counts at most the measured time plus SLACK_S.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ MEANINGS = {
     "evaluation": "measuring on held-out text",
     "undone": "computing steps that were rolled back",
     "start": "until the first step, each time that the run was started",
-    "recovery": "from a loss or a change of members until steps went on",
+    "recovery": "from a loss or a change of members until training continued",
     "idle": "paused, or waiting for workers",
     "offline": "stopped",
-    "other": "what nobody measured",
+    "other": "not measured",
 }
 MEASURED = KINDS[:5]
 SLACK_S = 30.0
-"""Time of training that may be unmeasured at a stretch: what is more, is a clock that was set forward."""
+"""Largest unmeasured stretch of training; a longer one is a clock that was set forward."""
 MAX_RECOVERY_S = 600.0
 OFFLINE_AFTER_S = 60.0
-"""Silence before a start after which the run is taken to have been stopped, though nobody could say so."""
+"""A longer silence before a start means that the run was stopped without a record of it."""
 BEGINS = {"started", "coordinator"}
-"""What is told first when a run goes on after it was stopped."""
+"""The first events of a run that is resumed after it was stopped."""
 STATES = {
     "lost": "recovery",
     "restarted": "recovery",
@@ -63,7 +63,7 @@ STATES = {
     "finished": "offline",
     "over": "offline",
 }
-"""What a run does after a record; records of other kinds change nothing."""
+"""The state of a run after a record; other records do not change it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class GoodputBreakdown:
 
     seconds: dict[str, float]
     measured: bool
-    """Whether the run wrote down its phases; if not, all training is `other`."""
+    """Whether the run recorded its phases; if not, all training time is `other`."""
 
     @property
     def total_s(self) -> float:
@@ -80,13 +80,13 @@ class GoodputBreakdown:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of the whole time; they add up to 1 unless no time has passed."""
+        """Shares of the total time; their sum is 1 unless no time has passed."""
         total = self.total_s
         return {kind: seconds / total if total else 0.0 for kind, seconds in self.seconds.items()}
 
     @property
     def goodput(self) -> float:
-        """Share of the time in which the run was wanted that went into steps which count."""
+        """Share of the time without `offline` that went into computing steps that were kept."""
         wanted = self.total_s - self.seconds["offline"]
         return self.seconds["compute"] / wanted if wanted else 0.0
 
@@ -101,27 +101,27 @@ class GoodputBreakdown:
 
 
 def goodput(records: Iterable[dict[str, Any]]) -> GoodputBreakdown:
-    """Follow a journal from its first record on."""
-    spending = _Spending()
+    """Break down the records of a journal, oldest first."""
+    reader = _BreakdownReader()
     for record in mended(records):
-        spending.take(record)
-    return spending.close()
+        reader.take(record)
+    return reader.close()
 
 
-class _Spending:
-    """Where the time went so far."""
+class _BreakdownReader:
+    """The breakdown so far."""
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(KINDS, 0.0)
         self._state = "start"
         self._clock: float | None = None
         self._open_s = self._start_s = self._paused_s = 0.0
-        """Time of training, of a start and of pauses that no ledger record has accounted for."""
+        """Time of training, of a start and of pauses since the last ledger record."""
         self._computed: list[tuple[int, int, float]] = []
-        """Steps that count, with the seconds of computing that they took."""
+        """Kept steps, with their compute seconds."""
         self._measured = self._fresh = False
         self._awaited = 0
-        """The generation that recovery ends with; what the one before still writes ends nothing."""
+        """The generation that ends the recovery; records of an earlier one do not."""
 
     def take(self, record: dict[str, Any]) -> None:
         event, passed = str(record.get("event")), self._passed(record.get("time"))
@@ -139,7 +139,7 @@ class _Spending:
         elif event in ("resumed", "settled"):
             self._fresh = False
             self._undo(int(record["step"]))
-            if self._state != "recovery":  # after a loss, a survivor still tells of the steps before it
+            if self._state != "recovery":  # after a loss, a survivor may still record earlier steps
                 self._leave_training()
         self._turn(event, record)
 
@@ -148,7 +148,7 @@ class _Spending:
         return GoodputBreakdown(dict(self._seconds), self._measured)
 
     def _turn(self, event: str, record: dict[str, Any]) -> None:
-        """Be in the state that follows a record."""
+        """Enter the state that follows a record."""
         if (event == "started" and self._state == "training") or (
             event in BEGINS and self._state == "offline"
         ):
@@ -161,7 +161,7 @@ class _Spending:
             self._state = STATES[event]
 
     def _changes_nothing(self, event: str, record: dict[str, Any]) -> bool:
-        """Whether a record is of a spare, of a start, or of steps from before the run came to stand."""
+        """Whether a record concerns a spare, a start, or steps from before the interruption."""
         if event == "lost" and record.get("rank") is None:
             return True
         if event == "generation":
@@ -190,13 +190,13 @@ class _Spending:
             self._paused_s += seconds if self._state == "idle" else 0.0
 
     def _silent(self, seconds: float) -> None:
-        """The time before a loss was seen belongs to recovering from it."""
+        """Count the time before a loss was detected as recovery."""
         moved = min(seconds, self._open_s, MAX_RECOVERY_S)
         self._open_s -= moved
         self._seconds["recovery"] += moved
 
     def _account(self, record: dict[str, Any]) -> None:
-        """Book what rank 0 measured; the pause that it measured too is booked already."""
+        """Add the phases that rank 0 measured; the pause among them is already counted."""
         spent = {kind: float(seconds) for kind, seconds in record.get("spent", {}).items()}
         self._measured = self._measured or bool(spent)
         for kind in MEASURED:
@@ -204,7 +204,7 @@ class _Spending:
         control = max(0.0, spent.get("control", 0.0) - self._paused_s)
         self._seconds["other"] += control
         rest = self._open_s - control - sum(spent.get(kind, 0.0) for kind in MEASURED)
-        starting = max(0.0, self._start_s + min(rest, 0.0))  # a first step may be part of a start
+        starting = max(0.0, self._start_s + min(rest, 0.0))  # the first step may be part of the start
         self._seconds["start"] += starting
         self._seconds["other"] += min(max(rest, 0.0), SLACK_S)
         self._open_s = self._start_s = self._paused_s = 0.0
@@ -215,7 +215,7 @@ class _Spending:
         self._computed.append((first, last, spent.get("compute", 0.0)))
 
     def _undo(self, step: int) -> None:
-        """Move the computing of steps that were rolled back to where it does not count."""
+        """Move the compute time of steps that were rolled back to `undone`."""
         kept: list[tuple[int, int, float]] = []
         for first, last, seconds in self._computed:
             share = min(1.0, max(0.0, (step - first) / max(1, last - first)))
@@ -226,7 +226,7 @@ class _Spending:
         self._computed = kept
 
     def _leave_training(self) -> None:
-        """Book time that no ledger will tell of; a run without ledgers has nothing else."""
+        """Add training time that no ledger record covers; a run without ledger has only this."""
         self._seconds["other"] += min(self._open_s, SLACK_S) if self._measured else self._open_s
         self._seconds["start"] += self._start_s
         self._open_s = self._start_s = 0.0

@@ -1,8 +1,8 @@
-"""Tells in plain words what went wrong in a run, what was done about it, and what it cost.
+"""Lists what went wrong in a run, how it was handled, and what it cost.
 
-Input: the journal of a run. Output: incidents, oldest first. An incident begins with what failed and ends
-when steps went on; losses that come before that are one incident, because they were recovered from together.
-Times are mended first (clock_skew.py), because several clocks wrote them.
+Input: the journal of a run. Output: incidents, oldest first. An incident begins with a failure and ends when
+training continues; losses before that are the same incident, because the run recovers from them together.
+Times are corrected first (`clock_skew`), because several clocks wrote them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal["loss", "restart", "coordinator", "wait", "checkpoint", "end"]
 
 AT_ONCE_S = 0.05
 SHORT_WAIT_S = 2.0
-"""A wait without a loss that is no longer is a start or a change of members, and no incident."""
+"""A wait without a loss up to this long is a start or a change of members, not an incident."""
 ENDS = {"finished", "stopped", "over"}
 
 
@@ -32,21 +32,21 @@ class Incident:
 
     kind: Kind
     time: float
-    """When it was seen, in seconds since 1970."""
+    """When it was detected, in seconds since 1970."""
     what: str
-    """What failed, and how it was seen."""
+    """What failed, and how it was detected."""
     done: str
-    """What was done about it; empty while nothing is."""
+    """How it was handled; empty while it is not."""
     workers: tuple[str, ...] = ()
     seconds: float | None = None
-    """From the failure until steps went on; None if they did not stop, or do not go on yet."""
+    """From the failure until training continued; None if it did not stop, or has not continued yet."""
     steps_lost: int = 0
     samples_redone: int = 0
     source: str | None = None
-    """Where the state to go on from came from: memory, checkpoint or start."""
+    """Source of the state that training continued from: memory, checkpoint or start."""
     layout: str | None = None
     over: bool = True
-    """Whether the run went on."""
+    """Whether the run continued."""
 
     @property
     def sentence(self) -> str:
@@ -58,11 +58,11 @@ class Incident:
 
 
 def incidents(records: Iterable[dict[str, Any]]) -> list[Incident]:
-    """Follow a journal from its first record on."""
-    story = _Story()
+    """Find the incidents in the records of a journal, oldest first."""
+    reader = _IncidentReader()
     for record in mended(records):
-        story.take(record)
-    return story.close()
+        reader.take(record)
+    return reader.close()
 
 
 @dataclass
@@ -74,24 +74,24 @@ class _Trouble:
     what: list[str]
     workers: list[str]
     began: float
-    """When it failed, which is before it was seen."""
+    """When it failed, which is before it was detected."""
     waited: str = ""
-    crew: str = ""
+    resumption: str = ""
     layout: str | None = None
     steps_lost: int = 0
     samples_redone: int = 0
 
 
-class _Story:
-    """What happened so far."""
+class _IncidentReader:
+    """The incidents so far."""
 
     def __init__(self) -> None:
-        self._told: list[Incident] = []
+        self._incidents: list[Incident] = []
         self._open: _Trouble | None = None
         self._running = False
         self._step = self._samples = 0
         self._unsaved: dict[tuple[int, str], tuple[Incident, int]] = {}
-        """Checkpoints that could not be kept, by step and tier, and how often it was tried."""
+        """Checkpoints that could not be saved, by step and tier, with the number of attempts."""
 
     def take(self, record: dict[str, Any]) -> None:
         event = str(record.get("event"))
@@ -107,13 +107,13 @@ class _Story:
         if self._open is not None:
             self._finish(self._open, None, None)
         failed = [incident for incident, _ in self._unsaved.values()]
-        return sorted([*self._told, *failed], key=lambda incident: incident.time)
+        return sorted([*self._incidents, *failed], key=lambda incident: incident.time)
 
     def _on_lost(self, record: dict[str, Any], time: float) -> None:
         silent, worker = float(record.get("silent_s") or 0.0), str(record["worker"])
         what = f"{_who(record)} {_cause(record)}, seen {_after(silent)}"
         if record.get("rank") is None:
-            self._told.append(Incident("loss", time, what, "training did not stop", (worker,)))
+            self._incidents.append(Incident("loss", time, what, "training did not stop", (worker,)))
             return
         trouble = self._trouble("loss", time, time - silent)
         trouble.what.append(what)
@@ -122,7 +122,7 @@ class _Story:
     def _on_restarted(self, record: dict[str, Any], time: float) -> None:
         trouble = self._trouble("restart", time, time)
         trouble.what.append(str(record.get("message", "a process failed")).splitlines()[0])
-        trouble.crew = "all processes were started again"
+        trouble.resumption = "all processes were started again"
 
     def _on_waiting(self, record: dict[str, Any], time: float) -> None:
         trouble = self._trouble("wait", time, time)
@@ -135,7 +135,7 @@ class _Story:
         if self._open is not None:
             count = len(record.get("members", []))
             self._open.layout = _layout(record.get("layout"))
-            self._open.crew = f"{count} worker{'s' * (count != 1)} went on with {self._open.layout}"
+            self._open.resumption = f"{count} worker{'s' * (count != 1)} went on with {self._open.layout}"
 
     def _on_resumed(self, record: dict[str, Any], time: float) -> None:
         self._set_back(record)
@@ -151,7 +151,7 @@ class _Story:
             self._finish(self._open, time, str(record.get("source", "memory")))
 
     def _on_ledger(self, record: dict[str, Any], time: float) -> None:
-        """Keep the step; a run that was restarted without a checkpoint goes on with its first."""
+        """Keep the step. A run that was restarted without a checkpoint continues with the first step."""
         if self._open is not None and self._open.kind == "restart" and record["steps"][0] == 0:
             self._set_back({"step": 0, "samples": 0})
             self._finish(self._open, time, "start")
@@ -162,7 +162,7 @@ class _Story:
         if self._running:
             what = f"the coordinator was lost: {record.get('reason', 'it fell silent')}"
             done = f"the one on {record.get('node')} took over as number {record.get('epoch')}"
-            self._told.append(Incident("coordinator", time, what, f"{done}, steps went on meanwhile"))
+            self._incidents.append(Incident("coordinator", time, what, f"{done}, steps went on meanwhile"))
 
     def _on_checkpoint_failed(self, record: dict[str, Any], time: float) -> None:
         step, tier = int(record["step"]), str(record.get("tier", "local"))
@@ -173,30 +173,30 @@ class _Story:
         self._unsaved[step, tier] = replace(first, done=f"tried {times}, training went on"), tried + 1
 
     def _on_checkpoint(self, record: dict[str, Any], time: float) -> None:
-        """A checkpoint that could not be kept at first may be kept later."""
+        """A checkpoint that failed at first may be saved later."""
         step, tier = int(record["step"]), str(record.get("tier", "local"))
         if (step, tier) in self._unsaved:
             first, tried = self._unsaved.pop((step, tier))
             later = format_seconds(max(0.0, time - first.time))
             done = f"it was kept {later} later, at attempt {tried + 1}; training went on"
-            self._told.append(replace(first, done=done))
+            self._incidents.append(replace(first, done=done))
 
     def _on_verified(self, record: dict[str, Any], time: float) -> None:
         if not record.get("ok", True):
             what = (
                 f"the checkpoint of step {record.get('step')} did not pass its check: {_first_line(record)}"
             )
-            self._told.append(Incident("checkpoint", time, what, "training went on"))
+            self._incidents.append(Incident("checkpoint", time, what, "training went on"))
 
     def _on_warning(self, record: dict[str, Any], time: float) -> None:
         message = _first_line(record)
-        if message.startswith("checkpoint passed over"):
-            self._told.append(Incident("checkpoint", time, message, "the one before it was used"))
+        if message.startswith("checkpoint skipped"):
+            self._incidents.append(Incident("checkpoint", time, message, "the one before it was used"))
 
     def _on_over(self, record: dict[str, Any], time: float) -> None:
         if record.get("outcome") == "failed":
             what = f"the run failed in generation {record.get('generation')}"
-            self._told.append(Incident("end", time, what, "it was ended", over=False))
+            self._incidents.append(Incident("end", time, what, "it was ended", over=False))
 
     def _trouble(self, kind: Kind, time: float, began: float) -> _Trouble:
         """Return the incident under way, or a new one."""
@@ -207,7 +207,7 @@ class _Story:
         return self._open
 
     def _set_back(self, record: dict[str, Any]) -> None:
-        """Note what a state to go on from takes back of the ledger."""
+        """Count the steps and samples that a roll-back to this state undoes."""
         step = int(record["step"])
         samples = int(record["samples"]) if record.get("samples") is not None else self._samples
         if self._open is not None:
@@ -220,7 +220,7 @@ class _Story:
         seconds = None if time is None else round(max(0.0, time - trouble.began), 3)
         if trouble.kind == "wait" and seconds is not None and seconds < SHORT_WAIT_S:
             return
-        self._told.append(
+        self._incidents.append(
             Incident(
                 kind=trouble.kind,
                 time=trouble.time,
@@ -238,11 +238,10 @@ class _Story:
 
 
 def _outcome(trouble: _Trouble, seconds: float, source: str | None) -> str:
-    """Say how a run went on, and at what cost."""
+    """Describe how training continued, and at what cost."""
     where = {"memory": "from memory", "checkpoint": "from a checkpoint", "start": "from the beginning"}
-    parts = [
-        f"{trouble.crew or 'the run went on'} {where.get(str(source), '')} after {format_seconds(seconds)}"
-    ]
+    how = trouble.resumption or "the run went on"
+    parts = [f"{how} {where.get(str(source), '')} after {format_seconds(seconds)}"]
     if trouble.waited and trouble.kind != "wait":
         parts.append(f"it waited meanwhile: {trouble.waited}")
     lost = trouble.steps_lost
@@ -279,7 +278,7 @@ def _after(silent_s: float) -> str:
 
 
 def _layout(layout: object) -> str:
-    """Name a layout as people write it; journals hold all its settings."""
+    """Return a layout in short form; journals hold all its settings."""
     try:
         return str(Layout.model_validate(layout)) if isinstance(layout, dict) else str(layout)
     except ValidationError:

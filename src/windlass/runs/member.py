@@ -1,13 +1,13 @@
 """One machine of a run whose home only the cluster sees: `python -m windlass.runs.member`.
 
-    member 0 prepares the run and notes where it is -> all attend it, as in any elastic run -> 0 registers it
+    member 0 prepares the run and writes its path to a note -> all take part -> member 0 registers the result
 
-The job file is in $WINDLASS_JOB. A cluster starts members again, so a note in the home says what this launch
-has come to: which runs were there before it, which one is its own, and that it is over. Whoever launches the
-same thing again gives the same --note: a run that was stopped goes on, and one that is over is not repeated.
+The job file is in $WINDLASS_JOB. A cluster restarts members, so a note in the home records the state of this
+launch: the runs before it, its own run, and whether that is over. A repeated launch gives the same --note: a
+stopped run is resumed, and a run that is over is not repeated.
 
-Asked to end, member 0 asks for the end of the run, which saves a checkpoint. The others give it a moment to
-do so, as all are asked when a Job is deleted; then they leave alone, as when only their node is drained.
+When interrupted, member 0 stops the run, which saves a checkpoint. The other members wait LEAVE_S for that,
+because all members are interrupted when a Job is deleted; then they leave, as when their own node is drained.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from windlass.store.store_dir import StoreDir
 
 LAUNCHES = "launches"
 LEAVE_S = 30.0
-"""For the run to come to its end, before a member that is asked to end leaves it."""
+"""Time for the run to end, before an interrupted member leaves it."""
 NOTE_S = 15.0
-"""For member 0 to say whether a run that was stopped is over for good."""
+"""Time for member 0 to note whether a stopped run is over for good."""
 LOOK_S = 0.2
 
 
@@ -56,55 +56,55 @@ def main(argv: list[str]) -> int:
     home, index = home_dir(args.home), int(os.environ.get(INDEX, "0"))
     note = StoreDir(home / LAUNCHES / (args.note or launch_name()))
     if note.exists("over.json"):
-        return 0  # it ended well, and this member was started once more
+        return 0  # the run is over, and this member was restarted
     line = ProgressLine()
     if index:
-        return attend(_told_folder(note, args.patience), note, line, index)
+        return attend(_await_folder(note, args.patience), note, line, index)
     job = _job()
     folder = _open(job, home, note, line, resume=args.start == "resume")
     note.write("run.json", json.dumps(str(folder.path)).encode())
     if folder.finished:
-        return _settled(folder, job, home, note, line)
+        return _register(folder, job, home, note, line)
     if not is_elastic(job):
         return train_alone(folder, job, home, note, line)
     if address_towards_leader(folder) is None:
         begin(folder, args.workers, nodes=args.nodes)
-    return conduct(folder, job, home, note, line)
+    return lead(folder, job, home, note, line)
 
 
 def is_elastic(job: Job) -> bool:
-    """Whether workers of the job may come and go; what is counted, or kept by servers, runs in one piece."""
+    """Whether workers may join and leave; counted models and parameter servers run on one machine."""
     return job.model.family not in STATISTICS and job.sync.policy != "server"
 
 
 def train_alone(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
-    """Do the whole run on this machine. Asked to end, it saves, and goes on when it is launched again."""
+    """Train on this machine alone. When interrupted, the run saves; the next launch resumes it."""
     follower = Follower(line)
     served = job.sync.policy == "server"
     finished = train_served(folder, follower) if served else train(folder, follower)
     line.close()
     if finished:
-        return _settled(folder, job, home, note, line)
+        return _register(folder, job, home, note, line)
     line.say(f"run {folder.name} stopped at step {folder.step}")
     return INTERRUPTED
 
 
-def conduct(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
-    """Member 0: take part, register what the run has made, and say that it is over."""
-    asked = MemberAgent(AgentSite(folder.path, "node0", os.environ[HOST]), Follower(line))
-    finished = asked.run()
+def lead(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
+    """Member 0: take part, register the result, and note that the run is over."""
+    agent = MemberAgent(AgentSite(folder.path, "node0", os.environ[HOST]), Follower(line))
+    finished = agent.run()
     line.close()
     if finished:
-        return _settled(folder, job, home, note, line)
+        return _register(folder, job, home, note, line)
     line.say(f"run {folder.name} stopped at step {folder.step}")
-    if not asked.asked:
+    if not agent.interrupted:
         note.write("over.json", b"{}")
         return 0
     return INTERRUPTED
 
 
-def _settled(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
-    """Register what a finished run has made, once however often this is done, and say that it is over."""
+def _register(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: ProgressLine) -> int:
+    """Register the result of a finished run, once even if repeated, and note that the run is over."""
     registry, made = Registry(home), folder.result_digest
     found = [version for version in registry.versions(job.name) if version.manifest.digest == made]
     version = found[-1] if found else registry.register(job.name, folder.result)
@@ -114,11 +114,11 @@ def _settled(folder: RunFolder, job: Job, home: Path, note: StoreDir, line: Prog
 
 
 def attend(folder: Path, note: StoreDir, line: ProgressLine, index: int) -> int:
-    """Any other member: take part until the run is over, or leave it when asked to."""
+    """Any other member: take part until the run is over, or leave it when interrupted."""
     agent = Agent(AgentSite(folder, f"node{index}", os.environ[HOST]), lambda _: None, leave_after_s=LEAVE_S)
     if agent.run():
         return 0
-    line.say(f"member {index}: the run was stopped, or goes on without this machine")
+    line.say(f"member {index}: the run was stopped, or continues without this machine")
     until = time.monotonic() + NOTE_S
     while not agent.left and time.monotonic() < until:
         if note.exists("over.json"):
@@ -128,20 +128,20 @@ def attend(folder: Path, note: StoreDir, line: ProgressLine, index: int) -> int:
 
 
 class MemberAgent(Agent):
-    """An agent that knows whether it was this machine that was asked to end."""
+    """An agent that knows whether its own machine was interrupted."""
 
     @property
-    def asked(self) -> bool:
-        return self._asked > 0
+    def interrupted(self) -> bool:
+        return self._interruptions > 0
 
 
 def launch_name() -> str:
-    """Name this launch of the group: the same for its members and their restarts, and for nobody else."""
+    """Return the name of this launch, shared by its members and their restarts only."""
     return label(f"{os.environ.get(GROUP, 'group')} {os.environ.get(LAUNCH, '')}")
 
 
 def _open(job: Job, home: Path, note: StoreDir, line: ProgressLine, *, resume: bool) -> RunFolder:
-    """Return the run of this launch: the one that it began, however often it is started again."""
+    """Return the run of this launch, also when the member is restarted."""
     if note.exists("run.json"):
         return relaid(RunFolder(Path(json.loads(note.read("run.json")))), job)
     before = [run.name for run in runs_of(home, job.name)]
@@ -152,12 +152,12 @@ def _open(job: Job, home: Path, note: StoreDir, line: ProgressLine, *, resume: b
     return open_run(job, home, line, resume=resume)
 
 
-def _told_folder(note: StoreDir, patience_s: float) -> Path:
+def _await_folder(note: StoreDir, patience_s: float) -> Path:
     """Wait until member 0 has prepared the run."""
     until = time.monotonic() + patience_s
     while not note.exists("run.json"):
         if time.monotonic() > until:
-            raise ProcessFailed(f"member 0 has prepared no run within {patience_s:.0f} s")
+            raise ProcessFailed(f"member 0 did not prepare a run within {patience_s:.0f} s")
         time.sleep(LOOK_S)
     return Path(json.loads(note.read("run.json")))
 

@@ -1,7 +1,7 @@
-"""Asks a run to change while it goes on: other settings, a pause, an end, or what was before.
+"""Requests changes of an active run: settings, pause, stop, undo.
 
-Everything is checked here, against the run as it stands, before it is written; the trainer takes it at its
-next border. Command line and HTTP both come through these functions.
+Every request is checked against the current state of the run before it is written; the trainer applies it at
+the next step boundary. The command line and the HTTP API both use these functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windlass.runs.run_status import RunState, ask_workers, goes_on, standing_of
+from windlass.runs.run_status import RunState, is_running, request_workers, state_of
 from windlass.runs.tail import Tail
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput, ProcessFailed, did_you_mean
@@ -19,7 +19,7 @@ from windlass.spec.read import job_from
 from windlass.spec.run import JOURNAL
 from windlass.spec.settings import TRAIN_KEYS, Settings, difference, misfits
 from windlass.spec.sync import Sync
-from windlass.store.settings_file import asking, drafted, who, write
+from windlass.store.settings_file import drafted, request_lock, who, write
 
 LOOK_EVERY_S = 0.1
 STATES = ("paused", "stop")
@@ -28,93 +28,91 @@ EXAMPLE = "example: train.learning_rate=1e-4"
 Values = dict[str, Any]
 
 
-def ask_for(folder: RunFolder, assignments: Sequence[str], *, by: str | None = None) -> Settings:
-    """Ask for other settings ("train.learning_rate=1e-4", "sync.policy=diloco")."""
+def request_settings(folder: RunFolder, assignments: Sequence[str], *, by: str | None = None) -> Settings:
+    """Request other settings ("train.learning_rate=1e-4", "sync.policy=diloco")."""
     if not assignments:
-        raise BadInput("nothing to change was said", hint=EXAMPLE)
+        raise BadInput("no setting to change was given", hint=EXAMPLE)
     for assignment in assignments:
         _check_changeable(assignment)
-    return _ask(folder, by, lambda standing: _assigned(standing, assignments))
+    return _ask(folder, by, lambda state: _assigned(state, assignments))
 
 
 def pause(folder: RunFolder, *, by: str | None = None) -> Settings:
-    """Ask a run to wait at its next border, with everything kept in memory."""
+    """Request that a run pauses at its next step boundary, with its state kept in memory."""
 
-    def values(standing: RunState) -> Values:
-        _check_running(standing, "pause")
-        if standing.wanted["paused"]:
+    def values(state: RunState) -> Values:
+        _check_running(state, "pause")
+        if state.wanted["paused"]:
             raise BadInput(f"run {folder.name} is paused already", hint=f"windlass jobs resume {folder.name}")
-        return {**standing.wanted, "paused": True}
+        return {**state.wanted, "paused": True}
 
     return _ask(folder, by, values)
 
 
 def unpause(folder: RunFolder, *, by: str | None = None) -> Settings:
-    """Ask a run that waits to go on."""
+    """Request that a paused run continues."""
 
-    def values(standing: RunState) -> Values:
-        if not standing.wanted["paused"]:
-            stopped = standing.stage in ("stopped", "new")
+    def values(state: RunState) -> Values:
+        if not state.wanted["paused"]:
+            stopped = state.stage in ("stopped", "new")
             hint = "start it again: windlass train JOB --resume" if stopped else None
-            raise BadInput(f"run {folder.name} is not paused; it is {standing.stage}", hint=hint)
-        return {**standing.wanted, "paused": False}
+            raise BadInput(f"run {folder.name} is not paused; it is {state.stage}", hint=hint)
+        return {**state.wanted, "paused": False}
 
     return _ask(folder, by, values)
 
 
 def stop(folder: RunFolder, *, by: str | None = None) -> Settings:
-    """Ask a run to save a checkpoint and end; `windlass train --resume` goes on from it."""
+    """Request that a run saves a checkpoint and ends; `windlass train --resume` resumes it."""
 
-    def values(standing: RunState) -> Values:
-        _check_running(standing, "stop")
-        return {**standing.wanted, "stop": True}
+    def values(state: RunState) -> Values:
+        _check_running(state, "stop")
+        return {**state.wanted, "stop": True}
 
     return _ask(folder, by, values)
 
 
 def undo(folder: RunFolder, *, by: str | None = None) -> Settings:
-    """Ask for the values before the last change; to undo that again brings the change back.
+    """Request the values before the last change; a second undo brings the change back.
 
-    A change that was not taken yet is withdrawn. To pause and to stop are no changes in this sense: each has
-    a verb that takes it back.
+    A change that was not applied yet is withdrawn. Pausing and stopping are not changes in this sense: each
+    has its own command to reverse it.
     """
-    with asking(folder.path):
-        standing = standing_of(folder)
-        _check_unfinished(standing)
-        undone, before = _last_change(standing)
-        return _write(standing, standing.wanted | before, by, undoes=undone)
+    with request_lock(folder.path):
+        state = state_of(folder)
+        _check_unfinished(state)
+        undone, before = _last_change(state)
+        return _write(state, state.wanted | before, by, undoes=undone)
 
 
 def scale(folder: RunFolder, workers: int, *, by: str | None = None) -> None:
-    """Ask an elastic run to go on with another number of workers."""
-    ask_workers(folder, workers, by=by or who())
+    """Request another number of workers for an elastic run."""
+    request_workers(folder, workers, by=by or who())
 
 
 def await_taken(folder: RunFolder, settings: Settings, *, timeout_s: float) -> dict[str, Any]:
-    """Wait until the run has taken a request, and return what its journal says of it."""
+    """Wait until the run has applied a request, and return its journal record."""
     tail = Tail(folder.path / JOURNAL)
     until = time.monotonic() + timeout_s
     while True:
         for record in tail.read():
             if record.get("event") == "settings" and record["id"] >= settings.id:
                 return record
-        _check_time(folder, until, timeout_s, f"did not take request {settings.id}")
+        _check_time(folder, until, timeout_s, f"did not apply request {settings.id}")
         time.sleep(LOOK_EVERY_S)
 
 
 def await_stopped(folder: RunFolder, *, timeout_s: float) -> None:
-    """Wait until nobody works on the run any more."""
+    """Wait until no process works on the run."""
     until = time.monotonic() + timeout_s
-    while goes_on(folder):
+    while is_running(folder):
         if time.monotonic() > until:
-            raise ProcessFailed(
-                f"run {folder.name} did not stop within {timeout_s:g} s; it is still asked to"
-            )
+            raise ProcessFailed(f"run {folder.name} did not stop within {timeout_s:g} s; the request stays")
         time.sleep(LOOK_EVERY_S)
 
 
 def await_scaled(folder: RunFolder, workers: int, *, timeout_s: float) -> dict[str, Any]:
-    """Wait until so many workers train together, and return what the journal says of their generation."""
+    """Wait until `workers` workers train, and return the journal record of their generation."""
     tail, until = Tail(folder.path / JOURNAL), time.monotonic() + timeout_s
     newest: dict[str, Any] = {"members": ()}
     while True:
@@ -127,50 +125,50 @@ def await_scaled(folder: RunFolder, workers: int, *, timeout_s: float) -> dict[s
                 newest["settled"] = True
         if len(newest["members"]) == workers and newest["settled"]:
             return newest
-        _check_time(folder, until, timeout_s, f"did not come to {workers} workers")
+        _check_time(folder, until, timeout_s, f"did not reach {workers} workers")
         time.sleep(LOOK_EVERY_S)
 
 
 def _check_time(folder: RunFolder, until: float, timeout_s: float, what: str) -> None:
-    if not goes_on(folder):
+    if not is_running(folder):
         raise BadInput(
-            f"run {folder.name} is {standing_of(folder).stage}, so nothing is taken now",
-            hint="what was asked for is kept and counts when the run is started again",
+            f"run {folder.name} is {state_of(folder).stage}, so it cannot apply requests",
+            hint="the request is kept and applied when the run is started again",
         )
     if time.monotonic() > until:
-        raise ProcessFailed(f"run {folder.name} {what} within {timeout_s:g} s; it stays asked for")
+        raise ProcessFailed(f"run {folder.name} {what} within {timeout_s:g} s; the request stays")
 
 
 def _ask(folder: RunFolder, by: str | None, values: Callable[[RunState], Values]) -> Settings:
-    with asking(folder.path):
-        standing = standing_of(folder)
-        _check_unfinished(standing)
-        return _write(standing, values(standing), by)
+    with request_lock(folder.path):
+        state = state_of(folder)
+        _check_unfinished(state)
+        return _write(state, values(state), by)
 
 
-def _write(standing: RunState, values: Values, by: str | None, undoes: int | None = None) -> Settings:
-    folder = standing.folder
-    settings = drafted(folder.path, values, by=by or who(), undoes=undoes, taken=standing.taken)
-    reason = next(misfits(standing.planned, settings, standing.step), None)
+def _write(state: RunState, values: Values, by: str | None, undoes: int | None = None) -> Settings:
+    folder = state.folder
+    settings = drafted(folder.path, values, by=by or who(), undoes=undoes, taken=state.taken)
+    reason = next(misfits(state.planned, settings, state.step), None)
     if reason is not None:
         raise BadInput(f"run {folder.name}: {reason}")
     write(folder.path, settings)
     return settings
 
 
-def _assigned(standing: RunState, assignments: Sequence[str]) -> Values:
-    """Return what is wanted: the job's tables with the assignments, checked as a job file is."""
-    tables = standing.planned.job.model_dump(mode="json")
-    wanted = standing.wanted
+def _assigned(state: RunState, assignments: Sequence[str]) -> Values:
+    """Return the requested values: the job's tables with the assignments, checked as a job file is."""
+    tables = state.planned.job.model_dump(mode="json")
+    wanted = state.wanted
     free = dict.fromkeys(("tokens", "time", "batch_sequences", "warmup_steps"))
     tables["train"] |= free | {key: wanted[key] for key in TRAIN_KEYS if wanted[key] is not None}
     tables["sync"] = wanted["sync"] or tables["sync"]
-    job = job_from(tables, assignments, f"run {standing.folder.name}", standing.folder.path)
+    job = job_from(tables, assignments, f"run {state.folder.name}", state.folder.path)
     keys = [assignment.partition("=")[0].strip() for assignment in assignments]
     changed: Values = {}
     for table, _, key in (dotted.partition(".") for dotted in keys):
         if table == "sync":
-            _check_replicas(standing)
+            _check_replicas(state)
             changed["sync"] = job.sync.model_dump(mode="json")
         else:
             changed[key] = getattr(job.train, key)
@@ -188,8 +186,8 @@ def _check_changeable(assignment: str) -> None:
         )
     if table == "layout":
         raise BadInput(
-            f"'{dotted}' cannot be changed while a run goes on",
-            hint="elastic: windlass jobs scale JOB N; otherwise stop it, and go on under another layout:"
+            f"'{dotted}' cannot be changed while the run is active",
+            hint="elastic: windlass jobs scale JOB N; otherwise stop it, and resume it with another layout:"
             " windlass train JOB --resume --layout ...",
         )
     known = Train.model_fields if table == "train" else Sync.model_fields if table == "sync" else {key: None}
@@ -203,35 +201,35 @@ def _check_changeable(assignment: str) -> None:
         )
 
 
-def _check_replicas(standing: RunState) -> None:
-    layout = standing.planned.layout
-    if layout.dp == 1 and not standing.elastic:
+def _check_replicas(state: RunState) -> None:
+    layout = state.planned.layout
+    if layout.dp == 1 and not state.elastic:
         raise BadInput(
-            f"run {standing.folder.name} has no replicas to synchronise: its layout is {layout}",
+            f"run {state.folder.name} has no replicas to synchronise: its layout is {layout}",
             hint="[sync] says how the replicas along dp agree",
         )
 
 
-def _check_unfinished(standing: RunState) -> None:
-    if standing.stage == "finished":
-        raise BadInput(f"run {standing.folder.name} has finished; nothing in it can be changed")
+def _check_unfinished(state: RunState) -> None:
+    if state.stage == "finished":
+        raise BadInput(f"run {state.folder.name} has finished; nothing in it can be changed")
 
 
-def _check_running(standing: RunState, what: str) -> None:
-    if not standing.running:
+def _check_running(state: RunState, what: str) -> None:
+    if not state.running:
         raise BadInput(
-            f"run {standing.folder.name} is {standing.stage}; there is nothing to {what}",
+            f"run {state.folder.name} is {state.stage}; there is nothing to {what}",
             hint="start it again: windlass train JOB --resume",
         )
 
 
-def _last_change(standing: RunState) -> tuple[int, Values]:
-    """Return the number of the last change that can be taken back, and the values before it."""
-    asked, history = standing.asked, [*standing.history]
-    if asked is not None:
-        history.append({"id": asked.id, "before": difference(standing.values, asked.values)[1]})
+def _last_change(state: RunState) -> tuple[int, Values]:
+    """Return the id of the last change that can be undone, and the values before it."""
+    request, history = state.requested, [*state.history]
+    if request is not None:
+        history.append({"id": request.id, "before": difference(state.values, request.values)[1]})
     for record in reversed(history):
         before = {key: value for key, value in record.get("before", {}).items() if key not in STATES}
         if before:
             return int(record["id"]), before
-    raise BadInput(f"run {standing.folder.name} was not changed yet; there is nothing to undo")
+    raise BadInput(f"run {state.folder.name} was not changed yet; there is nothing to undo")

@@ -1,4 +1,4 @@
-"""Runs as people ask about them: which there are, and how each stands. What to change is run_settings.py."""
+"""Lists runs and reads their state. `run_settings` changes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from windlass.plan.hyperparameters import choose_micro, micro_batches_of
 from windlass.runs.clock_skew import mended
-from windlass.runs.elastic_run import address_towards_leader, want
+from windlass.runs.elastic_run import address_towards_leader, write_workers_request
 from windlass.runs.training import RunFolder, runs_of
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.layout import Layout, Partition
@@ -29,28 +29,28 @@ Stage = Literal["new", "running", "paused", "stopped", "finished"]
 
 @dataclass(frozen=True)
 class RunState:
-    """How a run stands, from its plan, its journal and what it was asked for."""
+    """The state of a run, from its plan, its journal and its settings requests."""
 
     folder: RunFolder
     planned: Run
     stage: Stage
     values: dict[str, Any]
-    """What was asked for and is in force (spec.settings); None in it stands for "as planned"."""
+    """Settings in force (spec.settings); None means "as planned"."""
     taken: int = 0
-    """The newest request that was taken."""
-    asked: Settings | None = None
-    """A change that was asked for and not taken yet."""
+    """Id of the newest request that was applied."""
+    requested: Settings | None = None
+    """A request that was not applied yet."""
     last: dict[str, Any] = field(default_factory=dict)
     """The newest record of a step."""
     evaluation: dict[str, Any] = field(default_factory=dict)
     history: tuple[dict[str, Any], ...] = ()
     """The journal's records of changes, each once."""
     generations: tuple[dict[str, Any], ...] = ()
-    """Who trained together under which layout, and why, of an elastic run."""
+    """The journal's generation records of an elastic run: members, layout, reason."""
 
     @property
     def run(self) -> Run:
-        """The run as it goes on, with what it was asked to change."""
+        """The run with the settings in force."""
         return applied(self.planned, Settings(id=1, by="", time=0.0, **self.values))
 
     @property
@@ -60,8 +60,8 @@ class RunState:
 
     @property
     def wanted(self) -> dict[str, Any]:
-        """What is in force once everything that was asked for is taken."""
-        return dict(self.values if self.asked is None else self.asked.values)
+        """The settings in force once all requests are applied."""
+        return dict(self.values if self.requested is None else self.requested.values)
 
     @property
     def step(self) -> int:
@@ -69,7 +69,7 @@ class RunState:
 
     @property
     def running(self) -> bool:
-        """Whether somebody works on it, or waits in a pause."""
+        """Whether processes work on it, or wait in a pause."""
         return self.stage in ("running", "paused")
 
     @property
@@ -101,17 +101,17 @@ def find_run(home: Path, reference: str) -> RunFolder:
 
 
 def journal_of(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    """Read what a run told, oldest first."""
+    """Read the journal of a run, oldest record first."""
     return Journal(StoreDir(folder.path), JOURNAL).read()
 
 
-def standing_of(folder: RunFolder) -> RunState:
-    """Read how a run stands."""
+def state_of(folder: RunFolder) -> RunState:
+    """Read the state of a run."""
     records = mended(journal_of(folder))
     newest = {str(record.get("event")): record for record in records}
     generations = tuple(record for record in records if record.get("event") == "generation")
     taken, values = folded(records)
-    asked = newest_request(folder.path)
+    requested = newest_request(folder.path)
     stage = _stage(folder, started="step" in newest)
     return RunState(
         folder=folder,
@@ -119,7 +119,7 @@ def standing_of(folder: RunFolder) -> RunState:
         stage="paused" if stage == "running" and values["paused"] else stage,
         values=values,
         taken=taken,
-        asked=asked if asked is not None and asked.id > taken else None,
+        requested=requested if requested is not None and requested.id > taken else None,
         last=newest.get("step", {}),
         evaluation=newest.get("evaluation", {}),
         history=tuple({r["id"]: r for r in reversed(records) if r.get("event") == "settings"}.values())[::-1],
@@ -128,7 +128,7 @@ def standing_of(folder: RunFolder) -> RunState:
 
 
 def _laid(run: Run, generations: Sequence[dict[str, Any]]) -> Run:
-    """Return the run under the layout that its members have now; an elastic one changes it by itself."""
+    """Return the run with its current layout, which an elastic run changes by itself."""
     layout = generations[-1]["layout"] if generations else None
     if not isinstance(layout, dict):
         return run
@@ -137,34 +137,34 @@ def _laid(run: Run, generations: Sequence[dict[str, Any]]) -> Run:
     return run.model_copy(update={"layout": now, "micro_batch_sequences": micro})
 
 
-def ask_workers(folder: RunFolder, workers: int, *, by: str) -> None:
-    """Ask an elastic run to go on with so many workers; its coordinator takes it at once."""
-    standing = standing_of(folder)
+def request_workers(folder: RunFolder, workers: int, *, by: str) -> None:
+    """Request a number of workers for an elastic run; its leader applies it at once."""
+    state = state_of(folder)
     if workers < 1:
         raise BadInput(f"{workers} workers: must be at least 1", hint=f"windlass jobs stop {folder.name}")
-    if standing.stage == "finished":
+    if state.stage == "finished":
         raise BadInput(f"run {folder.name} has finished; no workers are needed")
-    if not standing.elastic and standing.run.job.sync.policy != "server":
+    if not state.elastic and state.run.job.sync.policy != "server":
         raise BadInput(
             f"run {folder.name} is not elastic: its number of workers is fixed",
-            hint="stop it, and go on with: windlass train JOB --resume --elastic --workers N",
+            hint="stop it, then resume it with: windlass train JOB --resume --elastic --workers N",
         )
-    want(folder.path, workers, by)
+    write_workers_request(folder.path, workers, by)
 
 
-def goes_on(folder: RunFolder) -> bool:
-    """Whether somebody works on a run, or waits in a pause; told without reading its journal."""
+def is_running(folder: RunFolder) -> bool:
+    """Whether processes work on a run, or wait in a pause; does not read the journal."""
     return _stage(folder, started=True) == "running"
 
 
 def saved_cut(folder: RunFolder) -> Partition | None:
-    """Return the cut that the newest checkpoint was saved under."""
+    """Return the partition that the newest checkpoint was saved with."""
     found = sorted(folder.path.glob(f"{CHECKPOINTS}/step-*/layout.json"))
     return Partition.model_validate(json.loads(found[-1].read_bytes())["cut"]) if found else None
 
 
 def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
-    """Return the settings that training really uses, after planning and scaling."""
+    """Return the settings that training uses, after planning and scaling."""
     if isinstance(run.shape, NgramShape | HmmShape):
         return _counted(run)
     layout, batch, micro = run.layout, run.batch_sequences, run.micro_batch_sequences
@@ -190,7 +190,7 @@ def effective_values(run: Run, sync: Sync) -> dict[str, Any]:
 
 
 def _counted(run: Run) -> dict[str, Any]:
-    """Return what is left where nothing is learned by gradients: no batches, rates and exchanges."""
+    """Return the settings of a counted model, which has no batches, learning rate or sync."""
     return {
         "layout": str(run.layout),
         "workers": run.layout.world,
@@ -200,22 +200,22 @@ def _counted(run: Run) -> dict[str, Any]:
     }
 
 
-def facts_of(standing: RunState) -> dict[str, Any]:
-    """What a script wants to know about a run."""
+def facts_of(state: RunState) -> dict[str, Any]:
+    """Return the state of a run as JSON values."""
     return {
-        "run": standing.folder.name,
-        "path": str(standing.folder.path),
-        "state": standing.stage,
-        "step": standing.step,
-        **{key: standing.last.get(key) for key in ("loss", "tokens_per_s", "bytes_sent")},
-        "validation_loss": standing.evaluation.get("loss"),
-        "elastic": standing.elastic,
-        "predicted": standing.planned.predicted.model_dump(mode="json"),
-        "effective": effective_values(standing.run, standing.sync),
-        "settings": standing.values,
-        "asked": standing.asked.model_dump(mode="json") if standing.asked else None,
-        "history": list(standing.history),
-        "generations": list(standing.generations),
+        "run": state.folder.name,
+        "path": str(state.folder.path),
+        "state": state.stage,
+        "step": state.step,
+        **{key: state.last.get(key) for key in ("loss", "tokens_per_s", "bytes_sent")},
+        "validation_loss": state.evaluation.get("loss"),
+        "elastic": state.elastic,
+        "predicted": state.planned.predicted.model_dump(mode="json"),
+        "effective": effective_values(state.run, state.sync),
+        "settings": state.values,
+        "requested": state.requested.model_dump(mode="json") if state.requested else None,
+        "history": list(state.history),
+        "generations": list(state.generations),
     }
 
 
@@ -230,5 +230,5 @@ def _stage(folder: RunFolder, *, started: bool) -> Stage:
     except InUse:
         return "running"
     if address_towards_leader(folder) is not None:
-        return "running"  # its first machine fell out, the others go on
+        return "running"  # its first machine left, the others continue
     return "stopped" if started else "new"

@@ -1,4 +1,4 @@
-"""Asks the cutter how a run's model would lie on its processes, in a process of its own."""
+"""Computes how a run's model is partitioned over its processes, in a separate process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from windlass.spec.processes import PARTITION
 from windlass.spec.run import Run
 
 
-def describe_cut(
+def describe_partition(
     run: Run, home: Path, *, speeds: Sequence[float] = (), memories: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Return the cut, what each process of the pipeline holds, and how long it idles in theory."""
+    """Return the partition, the layers of each pipeline stage, and its theoretical idle time."""
     micro_batches = micro_batches_of(run.layout, run.batch_sequences, run.micro_batch_sequences)
     args = ["cut", "--shape", run.shape.model_dump_json(), "--layout", run.layout.model_dump_json()]
     args += ["--micro-batches", str(micro_batches)]

@@ -1,4 +1,4 @@
-"""Follows a journal that somebody else is writing."""
+"""Follows a journal while another process writes it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from windlass.spec.errors import Damaged
 
 
 class Tail:
-    """Reads the records that came since the last look; a line without its end is left for the next one."""
+    """Reads the records since the last call; an incomplete line is left for the next call."""
 
     def __init__(self, path: Path, *, after: int = 0) -> None:
         """Skip the first `after` records."""
         self.path = path
         self.count = 0
-        """How many records were passed, those that were skipped included."""
+        """Number of records read, skipped ones included."""
         self._after, self._at = after, 0
 
     def read(self) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
     runs/NAME/1/, runs/NAME/2/ ...   each as spec.run describes
 
-Starting a job makes a new run; resuming goes on with the newest unfinished one. No run writes over
-another, so nothing is ever lost by starting again.
+Starting a job makes a new run; resuming continues the newest unfinished one. No run overwrites another, so
+starting again loses nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RunFolder:
 
     @property
     def result_digest(self) -> str:
-        """Names the content of the finished model; "" while there is none."""
+        """Digest of the finished model; "" while there is none."""
         manifest = load_manifest(StoreDir(self.result))
         return manifest.digest if manifest else ""
 
@@ -94,13 +94,13 @@ def runs_of(home: Path, name: str) -> list[RunFolder]:
 
 
 def open_run(job: Job, home: Path, line: ProgressLine, *, resume: bool) -> RunFolder:
-    """Find the run to go on with, or make a new one."""
+    """Find the run to resume, or make a new one."""
     if resume:
         return find_resumable(job, home)
     earlier = resumable(job, home)
     if earlier is not None:
         line.say(
-            f"note: run {earlier.name} of this job stands at step {earlier.step}; --resume goes on with it"
+            f"note: run {earlier.name} of this job stopped at step {earlier.step}; --resume continues it"
         )
     folder = prepare(job, home, line)
     line.close()
@@ -108,7 +108,7 @@ def open_run(job: Job, home: Path, line: ProgressLine, *, resume: bool) -> RunFo
 
 
 def prepare(job: Job, home: Path, report: Report) -> RunFolder:
-    """Build the corpus if need be, plan, and write a new run."""
+    """Build the corpus if necessary, plan, and write a new run."""
     run = plan_job(job, home, report)
     folder = home / "runs" / job.name
     with locked(folder / ".lock", f"the list of runs of {job.name}"):
@@ -124,7 +124,7 @@ def plan_job(job: Job, home: Path, report: Report) -> Run:
     start_from: Path | None = None
     if job.model.start_from is not None:
         _, start_from, _ = resolve_model(home, job.model.start_from)
-        shape = _shape_to_go_on_with(start_from, job)
+        shape = _shape_of_start(start_from, job)
     path = build_corpus(_corpus_for(job, start_from), home, report)
     facts, machine = corpus_facts(path), measure_machine()
     if job.model.family in STATISTICS:
@@ -140,7 +140,7 @@ def plan_job(job: Job, home: Path, report: Report) -> Run:
 
 
 def observed(job: Job, path: Path, home: Path) -> Observed:
-    """Look at the text and the machine as far as what is counted depends on them."""
+    """Measure what the plan of a counted model depends on: text statistics and the machine."""
     correction = find_counted(home, job.model.family)
     if job.model.family != "ngram":
         return Observed(correction=correction)
@@ -173,7 +173,7 @@ def resumable(job: Job, home: Path) -> RunFolder | None:
 
 
 def find_resumable(job: Job, home: Path) -> RunFolder:
-    """Return the run to go on with, as the job now wants it laid out; or say why there is none."""
+    """Return the run to resume, with the job's current layout; raise with the reason if there is none."""
     found = resumable(job, home)
     if found is not None:
         return relaid(found, job)
@@ -186,12 +186,12 @@ def find_resumable(job: Job, home: Path) -> RunFolder:
     changed = _changed(_essence(newest.load().job).model_dump(), _essence(job).model_dump())
     raise BadInput(
         f"run {newest.name} was started with other settings: {', '.join(changed)}",
-        hint="put them back to go on with it, or leave out --resume to start another",
+        hint="restore them to resume it, or leave out --resume to start another",
     )
 
 
 def relaid(folder: RunFolder, job: Job) -> RunFolder:
-    """Let a run go on under the job's layout and sync policy, from whichever it had."""
+    """Give a run the job's layout and sync policy, whatever it had before."""
     with locked(folder.path / ".lock", f"run {folder.name}"):
         before = folder.load()
         run = before.model_copy(update={"job": job})
@@ -205,24 +205,24 @@ def relaid(folder: RunFolder, job: Job) -> RunFolder:
     return folder
 
 
-def train(folder: RunFolder, tell: Tell, *, company: NodeGroup | None = None, restarts: int = 0) -> bool:
-    """Do the run in processes of its own and follow them. Return False when it was interrupted.
+def train(folder: RunFolder, tell: Tell, *, node_group: NodeGroup | None = None, restarts: int = 0) -> bool:
+    """Train in separate processes and follow them. Return False when the run was interrupted.
 
-    After a crash all ranks are started again from the last checkpoint, up to `restarts` times.
+    After a crash all ranks are restarted from the last checkpoint, up to `restarts` times.
     """
-    company = company or NodeGroup()
+    node_group = node_group or NodeGroup()
     with locked(folder.path / ".lock", f"run {folder.name}"):
         resume_run(folder.path)
-        StoreDir(folder.path).remove(SERVERS)  # what parameter servers logged is no part of what comes now
-        launch = Launch(company.hands(folder.load().layout.world, TRAIN))
+        StoreDir(folder.path).remove(SERVERS)  # logs of earlier parameter servers are stale
+        launch = Launch(node_group.rank_launchers(folder.load().layout.world, TRAIN))
         with interrupts(launch.interrupt):
-            done = _launched(launch, folder, company.host, tell, restarts)
-    company.part(done=done)
+            done = _launched(launch, folder, node_group.host, tell, restarts)
+    node_group.finish(done=done)
     return done
 
 
 def attend(nodes: Nodes, say: Callable[[str], None]) -> bool:
-    """Do this machine's part of a run that node 0 leads. Return False when it was interrupted."""
+    """Run this machine's ranks of a run that node 0 leads. Return False when it was interrupted."""
     return NodeAgent(join_rendezvous(nodes), nodes.rank, TRAIN, say).run()
 
 
@@ -233,7 +233,7 @@ def _launched(launch: Launch, folder: RunFolder, host: str, tell: Tell, restarts
         except AskedWrongly:
             raise
         except WindlassError as failure:
-            if not restarts or launch.asked:
+            if not restarts or launch.stop_requests:
                 raise
             restarts -= 1
             event = {"event": "restarted", "time": round(time.time(), 3), "step": folder.step}
@@ -243,16 +243,16 @@ def _launched(launch: Launch, folder: RunFolder, host: str, tell: Tell, restarts
 
 
 def _task(folder: RunFolder, host: str) -> RankTask:
-    """A new rendezvous for every start: the old one may still have connections that wait to be forgotten."""
+    """Use a new rendezvous port for every start: the old one may still have connections in TIME_WAIT."""
     run = folder.load()
     port = free_port(host, os.getpid() + time.monotonic_ns()) if run.layout.world > 1 else 0
     return RankTask(str(folder.path), run.layout.world, f"{host}:{port}", run.job.machine.threads)
 
 
 def _essence(job: Job) -> Job:
-    """Return what makes two jobs the same run: where and how it is computed does not, unless in the bits.
+    """Return the settings that must be equal to resume a run: those that decide its result.
 
-    Neither does where its checkpoints go.
+    Where and how it is computed, and where its checkpoints go, may change.
     """
     elastic = Elastic(deterministic=job.elastic.deterministic)
     changeable = {"layout": Layout(), "sync": Sync(), "elastic": elastic, "checkpoint": Checkpoint()}
@@ -263,20 +263,20 @@ def _same(one: Job, other: Job) -> bool:
     return _essence(one) == _essence(other)
 
 
-def _shape_to_go_on_with(start_from: Path, job: Job) -> Network:
-    """Return the sizes of a model that exists; the job's objective must be one that it was made for."""
+def _shape_of_start(start_from: Path, job: Job) -> Network:
+    """Return the shape of an existing model; its family must match the job's objective."""
     config = start_from / "config.json"
     shape = network_from_config(json.loads(config.read_text()), str(config))
     if (shape.family == "bert") != (job.model.family == "bert"):
         raise BadInput(
             f"[model] start_from: {job.model.start_from} is a {shape.family} model, not {job.model.family}",
-            hint=f'say family = "{shape.family}", too',
+            hint=f'set family = "{shape.family}"',
         )
     return shape
 
 
 def _corpus_for(job: Job, start_from: Path | None) -> Corpus:
-    """Text for a model that exists is cut up by that model's own tokenizer."""
+    """Use an existing model's own tokenizer for its corpus."""
     if start_from is None or job.corpus.tokenizer.kind == "file":
         return job.corpus
     file = start_from / "tokenizer.json"

@@ -1,4 +1,4 @@
-"""Has the newest checkpoint of a run loaded again, from every tier, each in a process of its own."""
+"""Loads the newest checkpoint of a run from every tier, each in a separate process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windlass.spec.run import STORE_FILE
 
 
 def verify_run(folder: RunFolder, home: Path, step: int | None = None) -> dict[str, Any]:
-    """Return what was found in each tier that the run has, and whether the run can go on from it.
+    """Return the result for each tier of the run, and whether the run can be resumed.
 
-    It can if the checkpoint is good wherever it is. A tier may lack one that it did not have to keep.
+    It can if every copy of the checkpoint is good. A tier may lack one that it did not have to keep.
     """
     tiers = ["local", *(["store"] if (folder.path / STORE_FILE).exists() else [])]
     found = [_verified(folder, home, tier, step) for tier in tiers]

@@ -1,4 +1,4 @@
-"""Windlass from someone else's program.
+"""The Python client of Windlass: inference, runs, plans and the job queue.
 
     with Client("http://127.0.0.1:8000", key="wlk_...") as client:    # or $WINDLASS_KEY
         print(client.complete("Once upon a time", max_tokens=50).text)
@@ -12,20 +12,22 @@
     with Queue("http://127.0.0.1:8100", key) as queue:                # a cluster's
         queue.submit(Path("poems.toml").read_text(), priority=5)
 
-Every client exists twice, to wait (Client, Jobs, Plans, Queue) and to be awaited (AsyncClient, AsyncJobs,
-AsyncPlans, AsyncQueue), over one pure core: a call yields what is to be done, a driver does it.
+Every client exists twice, synchronous (Client, Jobs, Plans, Queue) and asynchronous (AsyncClient, AsyncJobs,
+AsyncPlans, AsyncQueue), over one pure core: a call is a generator that yields effects, and a driver performs
+them.
 
-    answers.py, control.py, queue.py     the calls: what can be asked, in which order things happen
-      exchange.py              one request, several sites, one deadline
-        retries.py sites.py    decide: whether, when and where to try again
-        delivery.py            what is new in an answer that was asked for again
-        events.py messages.py replies.py runs.py plans.py failures.py    bytes and records
-    effects.py                 the border
-    blocking.py, awaiting.py   the drivers, over httpx; faces.py is what they share
-    client.py, jobs.py         the clients; submit.py starts training here
-    tables.py, progress.py     what notebooks and terminals show
+    Client (`client`) -> call (`answers`) -> `exchange` -> effect (`effects`) -> driver (`blocking`,
+    `awaiting`) -> httpx
 
-docs/sdk-python.md has examples that are run by a test. Start at client.py.
+`client` and `jobs` have the clients; the calls are in `answers` (inference), `control` (runs and plans) and
+`queue`. `exchange` sends a request to one of the sites within its deadline: `retries` and `sites`
+decide whether, when and where to retry, `delivery` resumes a broken stream without lost or repeated text.
+`messages` builds requests, `events` parses server-sent events; `replies`, `runs` and `plans` are the typed
+results, `failures` the errors. `effects` are the boundary between calls and the drivers `blocking` and
+`awaiting`, which share `faces`. `submit` starts training on this machine; `tables` and `progress` draw in
+notebooks and terminals.
+
+docs/sdk-python.md has examples that a test runs. Start at `client`.
 """
 
 from windlass.sdk.awaiting import AsyncStream, Awaiting

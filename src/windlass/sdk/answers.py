@@ -1,7 +1,8 @@
-"""The calls of the API that serves models, as pure calls; client.py lets people make them.
+"""The calls of the inference API, as pure generators; `client` turns them into methods.
 
-A whole answer carries an Idempotency-Key, so that one that got lost on its way back is not computed twice. A
-stream carries a seed, so that one that breaks off is asked for again and gone on with (delivery.py).
+A request for a whole answer carries an Idempotency-Key, so that an answer lost on its way back is not
+computed twice. A request for a stream carries a seed, so that a broken stream can be requested again and
+resumed (`delivery`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SEED_BITS = 31
 KEY_BITS = 128
 DONE = "[DONE]"
 ELSEWHERE = frozenset({"model_not_found"})
-"""A version that began an answer may be gone from one site and be there at another."""
+"""The version that began an answer may be gone from one site and still be at another."""
 
 Vectors = list[list[float]]
 
@@ -72,7 +73,7 @@ class _Answering:
 
 
 class InferenceCalls:
-    """What can be asked of a service; `model` is learned when none is given."""
+    """The calls of a service; without `model` the first served one is used."""
 
     def __init__(self, exchange: RequestRunner, *, model: str | None, deadline: float | None) -> None:
         self.exchange = exchange
@@ -92,8 +93,8 @@ class InferenceCalls:
 
         client.catalogue()[0].context_length       # 512
         """
-        trip = yield from self._trip(deadline)
-        return (yield from self._catalogue(trip))
+        attempt = yield from self._attempt(deadline)
+        return (yield from self._catalogue(attempt))
 
     def complete(
         self,
@@ -107,8 +108,10 @@ class InferenceCalls:
 
         client.complete("Once upon", max_tokens=20, temperature=0).text
         """
-        trip, once, model = yield from self._begin(deadline, idempotency_key, settings)
-        answer = yield from self.exchange.ask(messages.completion(model, prompt, settings, once=once), trip)
+        attempt, once, model = yield from self._begin(deadline, idempotency_key, settings)
+        answer = yield from self.exchange.ask(
+            messages.completion(model, prompt, settings, once=once), attempt
+        )
         return answer.read(partial(completion_of, request_id=answer.request_id))
 
     def chat(
@@ -123,8 +126,8 @@ class InferenceCalls:
 
         client.chat([{"role": "user", "content": "Hello"}], max_tokens=20).text
         """
-        trip, once, model = yield from self._begin(deadline, idempotency_key, settings)
-        answer = yield from self.exchange.ask(messages.chat(model, turns, settings, once=once), trip)
+        attempt, once, model = yield from self._begin(deadline, idempotency_key, settings)
+        answer = yield from self.exchange.ask(messages.chat(model, turns, settings, once=once), attempt)
         return answer.read(partial(completion_of, request_id=answer.request_id))
 
     def stream(
@@ -157,9 +160,9 @@ class InferenceCalls:
 
         client.embed(["cat", "dog"])               # [[0.1, ...], [0.2, ...]]
         """
-        trip, once, name = yield from self._begin(deadline, idempotency_key, {"model": model})
-        answer = yield from self.exchange.ask(messages.embeddings(name, inputs, once=once), trip)
-        return answer.read(lambda told: [list(entry["embedding"]) for entry in told["data"]])
+        attempt, once, name = yield from self._begin(deadline, idempotency_key, {"model": model})
+        answer = yield from self.exchange.ask(messages.embeddings(name, inputs, once=once), attempt)
+        return answer.read(lambda reply: [list(entry["embedding"]) for entry in reply["data"]])
 
     def tokenize(
         self,
@@ -173,9 +176,9 @@ class InferenceCalls:
 
         client.tokenize("Once upon").count         # 2
         """
-        trip = yield from self._trip(deadline)
-        name = yield from self._named(model, trip)
-        answer = yield from self.exchange.ask(messages.tokens(name, text, turns), trip)
+        attempt = yield from self._attempt(deadline)
+        name = yield from self._named(model, attempt)
+        answer = yield from self.exchange.ask(messages.tokens(name, text, turns), attempt)
         return answer.read(tokens_of)
 
     def detokenize(
@@ -185,10 +188,10 @@ class InferenceCalls:
 
         client.detokenize(client.tokenize("Once upon"))       # "Once upon"
         """
-        trip = yield from self._trip(deadline)
-        name = yield from self._named(model, trip)
-        answer = yield from self.exchange.ask(messages.text(name, list(tokens)), trip)
-        return answer.read(lambda told: str(told["text"]))
+        attempt = yield from self._attempt(deadline)
+        name = yield from self._named(model, attempt)
+        answer = yield from self.exchange.ask(messages.text(name, list(tokens)), attempt)
+        return answer.read(lambda reply: str(reply["text"]))
 
     def dry_run(
         self,
@@ -199,14 +202,14 @@ class InferenceCalls:
         deadline: float | None = None,
         **settings: Unpack[SamplingSettings],
     ) -> Call[DryRun]:
-        """Say what would become of a completion, a chat (`turns`) or an embedding (`inputs`).
+        """Check a completion, a chat (`turns`) or an embedding (`inputs`) without computing it.
 
         client.dry_run("Once upon", max_tokens=50).whole_s    # about how long, if that is known yet
         """
-        trip = yield from self._trip(deadline)
-        name = yield from self._named(settings.get("model"), trip)
+        attempt = yield from self._attempt(deadline)
+        name = yield from self._named(settings.get("model"), attempt)
         request = _tried(name, settings, prompt, turns, inputs)
-        answer = yield from self.exchange.ask(messages.dry_run(request), trip)
+        answer = yield from self.exchange.ask(messages.dry_run(request), attempt)
         return answer.read(partial(dry_run_of, url=answer.site.url))
 
     def _stream(
@@ -217,30 +220,30 @@ class InferenceCalls:
         prompt: Prompt | None = None,
         turns: Turns | None = None,
     ) -> Call[Completion]:
-        """Read a stream; when it breaks off, ask for it again and go on behind what was handed on."""
-        trip = yield from self._trip(deadline)
-        name = yield from self._named(settings.get("model"), trip)
+        """Read a stream; when it breaks, request it again and continue behind the delivered text."""
+        attempt = yield from self._attempt(deadline)
+        name = yield from self._named(settings.get("model"), attempt)
         seed = yield from draw(SEED_BITS)
         request = messages.streamed(_tried(name, settings, prompt, turns, None), seed)
         answering = _Answering()
         while True:
-            answer = yield from self.exchange.ask(request, trip)
-            failure = yield from self._read(answer, answering, trip)
+            answer = yield from self.exchange.ask(request, attempt)
+            failure = yield from self._read(answer, answering, attempt)
             yield from close()
             if failure is None:
                 answering.delivery.end()
                 return answering.result(answer.request_id)
             if answering.model:
                 request = messages.pinned(request, answering.model)
-                trip.elsewhere = ELSEWHERE
+                attempt.elsewhere = ELSEWHERE
             answering.delivery.again()
-            yield from self.exchange.failed(request, trip, failure)
+            yield from self.exchange.failed(request, attempt, failure)
 
-    def _read(self, answer: HttpReply, answering: _Answering, trip: Attempt) -> Call[ApiFailure | None]:
-        """Hand on what one connection brings that is new; return why it broke off, None at the end."""
+    def _read(self, answer: HttpReply, answering: _Answering, attempt: Attempt) -> Call[ApiFailure | None]:
+        """Deliver the new text of one connection; return why it broke, None at the end of the answer."""
         reader = EventReader()
         while True:
-            received = yield from self.exchange.more(trip)
+            received = yield from self.exchange.more(attempt)
             if isinstance(received, ApiFailure):
                 return received
             if not received:
@@ -254,40 +257,40 @@ class InferenceCalls:
                 if isinstance(new, ApiFailure):
                     return new
                 if new:
-                    trip.progressed()
+                    attempt.progressed()
                     yield from give(new)
 
     def _begin(
         self, deadline: float | None, idempotency_key: str | None, settings: SamplingSettings
     ) -> Call[tuple[Attempt, Once, str]]:
-        trip = yield from self._trip(deadline)
-        model = yield from self._named(settings.get("model"), trip)
+        attempt = yield from self._attempt(deadline)
+        model = yield from self._named(settings.get("model"), attempt)
         drawn = yield from draw(KEY_BITS)
         given = idempotency_key is not None
-        return trip, Once(idempotency_key or f"windlass-{drawn:032x}", given), model
+        return attempt, Once(idempotency_key or f"windlass-{drawn:032x}", given), model
 
-    def _trip(self, deadline: float | None) -> Call[Attempt]:
-        return (yield from self.exchange.trip(self._deadline if deadline is None else deadline))
+    def _attempt(self, deadline: float | None) -> Call[Attempt]:
+        return (yield from self.exchange.begin(self._deadline if deadline is None else deadline))
 
-    def _named(self, model: str | None, trip: Attempt) -> Call[str]:
-        """Return the model to ask: the one that is given, the client's, or the first that is served."""
+    def _named(self, model: str | None, attempt: Attempt) -> Call[str]:
+        """Return the model to use: the given one, the client's, or the first that is served."""
         if model is not None:
             return model
         if self._model is None:
-            found = yield from self._catalogue(trip)
+            found = yield from self._catalogue(attempt)
             if not found:
                 raise ServiceFailed("no model is served there")
             self._model = found[0].id
         return self._model
 
-    def _catalogue(self, trip: Attempt) -> Call[list[ModelEntry]]:
-        answer = yield from self.exchange.ask(Request("GET", "/v1/models"), trip)
-        trip.progressed()
-        return answer.read(lambda told: [model_of(entry) for entry in told["data"]])
+    def _catalogue(self, attempt: Attempt) -> Call[list[ModelEntry]]:
+        answer = yield from self.exchange.ask(Request("GET", "/v1/models"), attempt)
+        attempt.progressed()
+        return answer.read(lambda reply: [model_of(entry) for entry in reply["data"]])
 
 
 def check_stream(settings: SamplingSettings) -> None:
-    """Refuse before anything is sent what a stream cannot have."""
+    """Raise AskedWrongly for settings that a stream cannot have, before anything is sent."""
     messages.streamed(messages.completion("", "", settings), 0)
 
 
@@ -298,7 +301,7 @@ def _tried(
     turns: Turns | None,
     inputs: Sequence[str] | str | None,
 ) -> Request:
-    """Build the one request that is meant."""
+    """Build the request from the one argument that is given."""
     if sum(given is not None for given in (prompt, turns, inputs)) != 1:
         raise AskedWrongly("give one of: a prompt, turns, inputs")
     if prompt is not None:
@@ -309,7 +312,7 @@ def _tried(
 
 
 def _taken(answering: _Answering, answer: HttpReply, chunk: dict[str, Any]) -> str | ApiFailure:
-    """Read an event of a stream: return the text that is new in it, or the failure that it tells."""
+    """Read an event of a stream: return its new text, or the failure that it carries."""
     if "error" in chunk:
         return failure_from_body(chunk["error"], ErrorDetails(request_id=answer.request_id), answer.site.url)
     return answering.take(chunk)

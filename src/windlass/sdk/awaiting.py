@@ -43,7 +43,7 @@ P = ParamSpec("P")
 
 
 class AsyncReply:
-    """The one answer that a call reads at a time."""
+    """The open reply that a call is reading; a call has one at a time."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -79,7 +79,7 @@ class AsyncReply:
 
 
 class Awaiting:
-    """A driver: does what calls ask for, while others go on."""
+    """The asynchronous driver: performs the effects of calls."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Awaiting:
         return ended[0]
 
     async def flow(self, call: Call[T], ended: list[T]) -> AsyncGenerator[Any, None]:
-        """Run a call, and yield what it gives; what it returns is put into `ended`."""
+        """Run a call, and yield its pieces; its result is put into `ended`."""
         line, outcome = AsyncReply(self._http), None
         try:
             while True:
@@ -200,12 +200,12 @@ class AwaitingFace(Face[C]):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._driver.close()
 
 
 class Awaits(Generic[C, P, T]):
-    """Makes a method of a call: awaited, it returns what the call does."""
+    """Turns a call into an async method that returns the call's result."""
 
     def __init__(self, call: Callable[Concatenate[C, P], Call[T]]) -> None:
         async def method(face: AwaitingFace[C], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -228,7 +228,7 @@ class Awaits(Generic[C, P, T]):
 
 
 class AsyncStreams(Generic[C, P, G, T]):
-    """Makes a method of a call that gives pieces: it returns an AsyncStream of them."""
+    """Turns a call that yields pieces into a method that returns an AsyncStream."""
 
     def __init__(self, call: Callable[Concatenate[C, P], Flow[G, T]]) -> None:
         def method(face: AwaitingFace[C], *args: P.args, **kwargs: P.kwargs) -> AsyncStream[G, T]:

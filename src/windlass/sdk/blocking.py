@@ -1,6 +1,6 @@
 """Runs calls in the caller's thread, over httpx.
 
-Thin on purpose: it does what a call asks for (effects.py) and decides nothing.
+Thin on purpose: it performs the effects that a call yields (`effects`) and decides nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SLACK = 0.9
 
 
 class BlockingReply:
-    """The one answer that a call reads at a time."""
+    """The open reply that a call is reading; a call has one at a time."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
@@ -73,7 +73,7 @@ class BlockingReply:
         return head_of(self._response)
 
     def read(self, within_s: float | None) -> bytes | Broken:
-        """Wait for bytes; a read cannot be told when to end, so a deadline that comes earlier cuts it."""
+        """Wait for bytes; a read cannot be given a new timeout, so an earlier deadline closes the socket."""
         if self._alarm is None and within_s is not None and within_s < SLACK * (self._silence_s or 1e9):
             self._alarm = threading.Timer(within_s, self._cut)
             self._alarm.daemon = True
@@ -101,7 +101,7 @@ class BlockingReply:
 
 
 class Blocking:
-    """A driver: does what calls ask for, one thing after the other."""
+    """The synchronous driver: performs the effects of calls, one after the other."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Blocking:
             return result
 
     def flow(self, call: Call[T]) -> Generator[Any, None, T]:
-        """Run a call, and yield what it gives; closing this ends it, and lets go of its connection."""
+        """Run a call, and yield its pieces; closing the generator ends the call and its connection."""
         line, outcome = BlockingReply(self._http), None
         try:
             while True:
@@ -228,12 +228,12 @@ class BlockingFace(Face[C]):
         self.close()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._driver.close()
 
 
 class Asks(Generic[C, P, T]):
-    """Makes a method of a call: it returns what the call does."""
+    """Turns a call into a method that returns the call's result."""
 
     def __init__(self, call: Callable[Concatenate[C, P], Call[T]]) -> None:
         def method(face: BlockingFace[C], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -252,7 +252,7 @@ class Asks(Generic[C, P, T]):
 
 
 class Streams(Generic[C, P, G, T]):
-    """Makes a method of a call that gives pieces: it returns a Stream of them."""
+    """Turns a call that yields pieces into a method that returns a Stream."""
 
     def __init__(self, call: Callable[Concatenate[C, P], Flow[G, T]]) -> None:
         def method(face: BlockingFace[C], *args: P.args, **kwargs: P.kwargs) -> Stream[G, T]:

@@ -1,4 +1,4 @@
-"""Clients of a service that answers: one that waits, and one for event loops. The calls are in answers.py.
+"""Clients of a service, synchronous and asynchronous. The calls are in `answers`.
 
 with Client("http://127.0.0.1:8000") as client:                         # key=..., or $WINDLASS_KEY
     print(client.complete("Once upon a time", max_tokens=50).text)
@@ -22,11 +22,12 @@ ABSENT = "is the server running?"
 
 
 class Client(BlockingFace[InferenceCalls]):
-    """Talks to a service; its methods wait.
+    """A synchronous client of a service.
 
-    `where` is an address, or several in the order of preference (or `Site`s, with weights); `model` defaults
-    to the one that is served, `key` to $WINDLASS_KEY. `deadline`, in seconds, covers everything that a call
-    does: looking for the model, waiting, every try; None means no end. A call that is given one has its own.
+    `where` is an address, or several in the order of preference (or `ServerSite`s, with weights); `model`
+    defaults to the first that is served, `key` to $WINDLASS_KEY. `deadline`, in seconds, covers everything
+    that a call does: finding the model, every attempt, every wait; None means no deadline. A call may
+    override it.
     """
 
     def __init__(

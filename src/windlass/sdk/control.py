@@ -1,8 +1,8 @@
-"""The calls of the control API, as pure calls: runs, looked at and changed while they go on, and plans.
+"""The calls of the control API, as pure generators: follow and change runs, and make plans.
 
-A run is named NAME/NUMBER, or NAME for the newest one. What changes something is sent again only where it
-surely did not arrive; everything else is tried again as answers are. A watcher that loses its connection goes
-on behind the last record that it has seen.
+A run is named NAME/NUMBER, or NAME for the newest one. A request that changes something is retried only if it
+certainly did not arrive; every other request is retried like those of `answers`. A watcher that loses its
+connection resumes behind the last record that it has seen.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ Value = bool | int | float | str
 Take = Callable[[Json], Call[None]]
 
 NONE_OF_THEM = 10**12
-"""A place in a journal that none reaches: who waits behind it hears of the end alone."""
+"""A position beyond the end of any journal: a watcher behind it receives only the end of the run."""
 BEGIN_S = 60.0
-"""How long a run may take to begin; after that, nobody works on it."""
+"""How long a run may take to begin; after that, no process works on it."""
 LOOK_EVERY_S = 0.5
 
 
 class ControlCalls:
-    """What can be asked about runs."""
+    """The calls about runs."""
 
     def __init__(self, exchange: RequestRunner, *, deadline: float | None) -> None:
         self.exchange = exchange
         self._deadline = deadline
 
     def list(self) -> Call[Runs]:
-        """Return how every run stands.
+        """Return the state of every run.
 
         [run.name for run in jobs.list() if not run.is_over]
         """
-        told = yield from self._ask("GET", "/v1/jobs")
-        return Runs(RunStatus(job) for job in told["jobs"])
+        reply = yield from self._ask("GET", "/v1/jobs")
+        return Runs(RunStatus(job) for job in reply["jobs"])
 
     def show(self, run: str) -> Call[RunStatus]:
-        """Return how a run stands: state, step, loss, settings in force, changes and who made them.
+        """Return the state of a run: step, loss, settings in force, changes and who made them.
 
         jobs.show("poems").loss
         """
         path = yield from self._path(run)
-        told = yield from self._ask("GET", path)
-        return RunStatus(told)
+        reply = yield from self._ask("GET", path)
+        return RunStatus(reply)
 
     def journal(self, run: str, *, after: int = 0) -> Call[Records]:
-        """Return what a run told, behind the first `after` records."""
+        """Return the records of a run's journal, without the first `after`."""
         path = yield from self._path(run)
         records: Records = []
         while True:
-            told = yield from self._ask("GET", f"{path}/journal?after={after + len(records)}")
-            if not told["records"]:
+            reply = yield from self._ask("GET", f"{path}/journal?after={after + len(records)}")
+            if not reply["records"]:
                 return records
-            records += told["records"]
+            records += reply["records"]
 
     def curve(self, run: str, name: str = "loss", *, event: str = "step") -> Call[MetricCurve]:
         """Return a figure over the steps of a run; a notebook draws it.
@@ -90,39 +90,39 @@ class ControlCalls:
         jobs.audit("poems").ok
         """
         path = yield from self._path(run)
-        told = yield from self._ask("GET", f"{path}/audit")
-        return AuditReport(told["facts"])
+        reply = yield from self._ask("GET", f"{path}/audit")
+        return AuditReport(reply["facts"])
 
     def goodput(self, run: str) -> Call[GoodputReport]:
-        """Return where every second went."""
+        """Return how the run spent its time."""
         path = yield from self._path(run)
-        told = yield from self._ask("GET", f"{path}/goodput")
-        return GoodputReport(told)
+        reply = yield from self._ask("GET", f"{path}/goodput")
+        return GoodputReport(reply)
 
     def incidents(self, run: str) -> Call[Incidents]:
-        """Return what went wrong, and what was done about it."""
+        """Return the incidents of a run, and how each was resolved."""
         path = yield from self._path(run)
-        told = yield from self._ask("GET", f"{path}/incidents")
-        return [IncidentReport(incident) for incident in told["incidents"]]
+        reply = yield from self._ask("GET", f"{path}/incidents")
+        return [IncidentReport(incident) for incident in reply["incidents"]]
 
     def set(self, run: str, changes: Mapping[str, Value]) -> Call[Json]:
-        """Ask for other settings; return the request as it was written down.
+        """Request other settings; return the request as recorded.
 
         jobs.set("poems", {"train.learning_rate": 1e-4})
         """
         return (yield from self._change(run, "set", {"changes": dict(changes)}))
 
     def scale(self, run: str, workers: int) -> Call[Json]:
-        """Ask an elastic run to go on with another number of workers."""
+        """Ask an elastic run to continue with another number of workers."""
         path = yield from self._path(run)
         return (yield from self._ask("POST", f"{path}/scale", {"workers": workers}))
 
     def pause(self, run: str) -> Call[Json]:
-        """Ask a run to wait at its next step border."""
+        """Ask a run to pause at its next step boundary."""
         return (yield from self._change(run, "pause"))
 
     def resume(self, run: str) -> Call[Json]:
-        """Ask a paused run to go on."""
+        """Ask a paused run to continue."""
         return (yield from self._change(run, "resume"))
 
     def stop(self, run: str) -> Call[Json]:
@@ -134,7 +134,7 @@ class ControlCalls:
         return (yield from self._change(run, "undo"))
 
     def watch(self, run: str, *, after: int = 0, deadline: float | None = None) -> Flow[Json, RunStatus]:
-        """Yield the records of a run's journal as they come, until it ends; the result is how it stands then.
+        """Yield the records of a run's journal as they arrive, until it ends; the result is its final state.
 
         for record in jobs.watch("poems"):
             print(record["event"])
@@ -142,7 +142,7 @@ class ControlCalls:
         return Flow(self._to_its_end(run, after, deadline, give))
 
     def wait(self, run: str, *, deadline: float | None = None) -> Call[RunStatus]:
-        """Wait until nobody works on a run any more; return how it stands then.
+        """Wait until a run ends; return its final state.
 
         jobs.wait("poems", deadline=3600).state
         """
@@ -151,7 +151,7 @@ class ControlCalls:
     def follow(
         self, run: str, *, screen: Screen | None = None, deadline: float | None = None
     ) -> Call[RunStatus]:
-        """Draw how a run goes on, in a notebook or a terminal, until it ends; return how it stands then.
+        """Show the progress of a run, in a notebook or a terminal, until it ends; return its final state.
 
         jobs.follow("poems")
         """
@@ -168,34 +168,34 @@ class ControlCalls:
 
     def _to_its_end(self, run: str, after: int, deadline: float | None, take: Take) -> Call[RunStatus]:
         """Watch a run until it is over; one that was just submitted may take a while to begin."""
-        trip = yield from self.exchange.trip(deadline)
-        asked = yield from look()
+        attempt = yield from self.exchange.begin(deadline)
+        started = yield from look()
         while True:
-            after = yield from self._watch(run, after, trip, take)
+            after = yield from self._watch(run, after, attempt, take)
             standing = yield from self.show(run)
             now = yield from look()
-            if standing.state != "new" or now - asked >= BEGIN_S:
+            if standing.state != "new" or now - started >= BEGIN_S:
                 return standing
             yield from wait(LOOK_EVERY_S)
 
-    def _watch(self, run: str, after: int, trip: Attempt, take: Take) -> Call[int]:
-        """Read events; when the connection breaks, go on behind the last one that came."""
+    def _watch(self, run: str, after: int, attempt: Attempt, take: Take) -> Call[int]:
+        """Read events; when the connection breaks, resume behind the last one received."""
         path = yield from self._path(run)
         seen = after
         while True:
             headers = {"accept": "text/event-stream", "last-event-id": str(seen)}
             request = Request("GET", f"{path}/journal?after={seen}", headers=headers, streams=True)
-            answer = yield from self.exchange.ask(request, trip)
-            seen, failure = yield from self._read(answer.site.url, seen, trip, take)
+            answer = yield from self.exchange.ask(request, attempt)
+            seen, failure = yield from self._read(answer.site.url, seen, attempt, take)
             yield from close()
             if failure is None:
                 return seen
-            yield from self.exchange.failed(request, trip, failure)
+            yield from self.exchange.failed(request, attempt, failure)
 
-    def _read(self, url: str, seen: int, trip: Attempt, take: Take) -> Call[tuple[int, ApiFailure | None]]:
+    def _read(self, url: str, seen: int, attempt: Attempt, take: Take) -> Call[tuple[int, ApiFailure | None]]:
         reader = EventReader()
         while True:
-            received = yield from self.exchange.more(trip)
+            received = yield from self.exchange.more(attempt)
             if isinstance(received, ApiFailure):
                 return seen, received
             if not received:
@@ -206,14 +206,14 @@ class ControlCalls:
                 place = int(event.id) if event.id.isascii() and event.id.isdigit() else seen + 1
                 if place > seen:
                     seen = place
-                    trip.progressed()
+                    attempt.progressed()
                     yield from take(json.loads(event.data))
 
     def _change(self, run: str, verb: str, body: Json | None = None) -> Call[Json]:
         path = yield from self._path(run)
-        told = yield from self._ask("POST", f"{path}/{verb}", body or {})
-        asked: Json = told["request"]
-        return asked
+        reply = yield from self._ask("POST", f"{path}/{verb}", body or {})
+        request: Json = reply["request"]
+        return request
 
     def _path(self, run: str) -> Call[str]:
         name, _, number = run.partition("/")
@@ -229,14 +229,14 @@ class ControlCalls:
         return str(max(numbers))
 
     def _ask(self, method: str, path: str, body: Json | None = None) -> Call[Json]:
-        trip = yield from self.exchange.trip(self._deadline)
+        attempt = yield from self.exchange.begin(self._deadline)
         request = Request(method, path, body, repeats=method == "GET")
-        answer = yield from self.exchange.ask(request, trip)
+        answer = yield from self.exchange.ask(request, attempt)
         return answer.read(dict)
 
 
 class Planning:
-    """What can be asked of the planner."""
+    """The calls of the planner."""
 
     def __init__(self, exchange: RequestRunner, *, deadline: float | None) -> None:
         self.exchange = exchange
@@ -255,12 +255,12 @@ class Planning:
         more: int | None = None,
         search: str | None = None,
     ) -> Call[Plan]:
-        """Plan a job, given by its file or its tables, for a fleet; that there is no solution is an answer.
+        """Plan a job, given by its file or its tables, for a fleet; "no solution" is a result, not an error.
 
         plans.ask("job.toml", fleet="64xH100-SXM5", deadline="3d").best.dollars
         plans.ask({"train": {"tokens": "300B"}}, fleet="8xA100-SXM4-80GB", sizes="Llama-3.1-8B")
         """
-        asked = {
+        options = {
             "sizes": sizes,
             "objective": objective,
             "deadline": deadline,
@@ -269,20 +269,20 @@ class Planning:
             "more": more,
             "search": search,
         }
-        told = fleet if isinstance(fleet, str) else dict(fleet)
-        body = {"job": tables_of(job), "fleet": told} | filled(asked)
+        machines = fleet if isinstance(fleet, str) else dict(fleet)
+        body = {"job": tables_of(job), "fleet": machines} | filled(options)
         return Plan.read((yield from self._ask(Request("POST", "/v1/plan", body))))
 
     def choices(self) -> Call[PlanChoices]:
-        """Return what a plan can be asked for by name: devices, published sizes, precisions.
+        """Return the names that a plan request can use: devices, published sizes, precisions.
 
         plans.choices().devices
         """
         return PlanChoices((yield from self._ask(Request("GET", "/v1/plan/choices"))))
 
     def _ask(self, request: Request) -> Call[Json]:
-        trip = yield from self.exchange.trip(self._deadline)
-        answer = yield from self.exchange.ask(request, trip)
+        attempt = yield from self.exchange.begin(self._deadline)
+        answer = yield from self.exchange.ask(request, attempt)
         return answer.read(dict)
 
 

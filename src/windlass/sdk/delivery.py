@@ -1,9 +1,10 @@
-"""What of a stream was handed on, so that a repeated answer goes on without lost or repeated text.
+"""Resumes a broken stream without lost or repeated text.
 
-A broken stream is asked for again, with the same seed and the same version of the model; the service's law
-is that the same seed, prompt and settings give the same text (docs/serving.md). What comes is compared with
-what was handed on, character by character, and only what follows is new. How the text was cut into pieces
-does not matter. A text that is not the same ends the stream with AnswerDiffers: better none than a wrong one.
+A broken stream is requested again, with the same seed and the same version of the model; the service
+guarantees that the same seed, prompt and settings give the same text (docs/serving.md). The new text is
+compared with the delivered text, character by character, and only what follows is delivered. How the text is
+divided into pieces does not matter. If the texts differ, the stream ends with AnswerDiffers rather than with
+a wrong text.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from windlass.sdk.failures import AnswerDiffers
 
 @dataclass
 class Delivery:
-    """Counts what one answer brought, over all its connections."""
+    """Tracks the delivered text of one answer, over all its connections."""
 
     resumed: int = 0
-    """How often the answer was asked for again."""
+    """How often the answer was requested again."""
     _parts: list[str] = field(default_factory=list)
     _known: str = ""
-    """What was handed on before the present connection."""
+    """The text delivered before the present connection."""
     _place: int = 0
-    """How many of these characters have come again."""
+    """How many of these characters the present connection has repeated."""
 
     @property
     def text(self) -> str:
-        """All that was handed on."""
+        """All delivered text."""
         return self._known + "".join(self._parts)
 
     def again(self) -> None:
@@ -36,7 +37,7 @@ class Delivery:
         self.resumed += 1
 
     def push(self, piece: str) -> str:
-        """Take the next piece of a connection; return what of it is new."""
+        """Take the next piece of a connection; return the new part of it."""
         known = self._known[self._place : self._place + len(piece)]
         if not piece.startswith(known):
             raise self._differs()
@@ -47,13 +48,13 @@ class Delivery:
         return new
 
     def end(self) -> None:
-        """Check at the end of an answer that it was no shorter than what was handed on."""
+        """Check at the end of an answer that it is no shorter than the delivered text."""
         if self._place < len(self._known):
             raise self._differs()
 
     def _differs(self) -> AnswerDiffers:
         return AnswerDiffers(
-            f"the connection broke after {len(self._known)} characters, and the answer that came when it was "
-            f"asked for again differs after {self._place} of them",
-            hint="begin anew; texts repeat where all sites run the same version with Windlass' own engine",
+            f"the connection broke after {len(self._known)} characters, and the repeated answer"
+            f" differs after {self._place} of them",
+            hint="start again; answers repeat if all sites run the same version with Windlass' own engine",
         )

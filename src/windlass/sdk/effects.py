@@ -1,8 +1,8 @@
-"""What a call asks of the world: the border between the pure core and the drivers.
+"""Effects: the boundary between the pure calls and the drivers.
 
-A call is a generator. It yields what is to be done, is sent what came of it, and returns its result; all
-decisions (what to send, whether to try again, where, what is new in a repeated answer) are made inside, and
-nothing inside touches a socket, a clock or a random number. blocking.py and awaiting.py are the two drivers:
+A call is a generator. It yields effects, receives their results, and returns its own result; all
+decisions (what to send, whether and where to retry, what is new in a repeated answer) are made inside, and
+nothing inside touches a socket, a clock or a random number. `blocking` and `awaiting` are the two drivers:
 one waits in the thread, the other in the event loop. Tests drive calls with scripts.
 """
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent, wherever it goes; `query` belongs to the path."""
+    """An HTTP request without its server; a query is part of the path."""
 
     method: str
     path: str
@@ -26,16 +26,16 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     streams: bool = False
     repeats: bool = True
-    """Whether it may be sent again when nobody knows if it arrived."""
+    """Whether it may be sent again if it is unknown whether it arrived."""
     timed: bool = False
-    """Whether the server is told how long the answer is worth having."""
+    """Whether to send the remaining time to the server (X-Deadline-Ms)."""
     once: str | None = None
-    """A key by which a server that keeps answers computes this one once."""
+    """The Idempotency-Key: a server that stores answers computes this one once."""
 
 
 @dataclass(frozen=True)
 class ReplyStarted:
-    """An answer has begun."""
+    """The head of a reply has arrived."""
 
     status: int
     headers: Mapping[str, str]
@@ -53,50 +53,50 @@ class Broken:
 
 @dataclass(frozen=True)
 class Open:
-    """Send a request. Gives a Head, or Broken."""
+    """Send a request. Results in ReplyStarted, or Broken."""
 
     url: str
     request: Request
     headers: Mapping[str, str]
     connect_s: float | None
     silence_s: float | None
-    """How long nothing may come before the connection counts as broken."""
+    """Maximum silence before the connection counts as broken."""
 
 
 @dataclass(frozen=True)
 class ReadMore:
-    """Wait for more of the answer that was opened. Gives bytes, b"" at its end, or Broken."""
+    """Wait for more of the open reply. Results in bytes, b"" at its end, or Broken."""
 
     within_s: float | None
 
 
 @dataclass(frozen=True)
 class Close:
-    """Let go of the answer that was opened, read or not."""
+    """Close the open reply, read or not."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Look at the clock. Gives seconds that never go back."""
+    """Read the monotonic clock, in seconds."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Do nothing for a while."""
+    """Sleep."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Give a random whole number of so many bits."""
+    """Draw a random integer of so many bits."""
 
     bits: int
 
 
 @dataclass(frozen=True)
 class Give:
-    """Hand a piece to whoever reads the stream."""
+    """Deliver a piece to the reader of the stream."""
 
     piece: Any
 
@@ -108,7 +108,7 @@ Call = Generator[Effect, Any, T]
 
 @dataclass(frozen=True)
 class Flow(Generic[G, T]):
-    """A call that gives pieces of type G on its way, and returns a T."""
+    """A call that yields pieces of type G, and returns a T."""
 
     call: Call[T]
 

@@ -1,4 +1,4 @@
-"""Reads server-sent events from bytes, however they were cut (WHATWG HTML, 9.2.6)."""
+"""Parses server-sent events from bytes, however they are divided (WHATWG HTML, 9.2.6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOM = "\ufeff"
 
 @dataclass(frozen=True)
 class ServerSentEvent:
-    """One event; `id` is the newest that the stream has told, "" before any."""
+    """One event; `id` is the newest that the stream has sent, "" before any."""
 
     data: str
     name: str = "message"
@@ -20,9 +20,9 @@ class ServerSentEvent:
 
 @dataclass
 class EventReader:
-    """Takes bytes as they come; gives every event that they finish.
+    """Takes bytes as they arrive; returns every event that they complete.
 
-    An event that the end of the stream tears is never given, as the standard has it.
+    An incomplete event at the end of the stream is dropped, as the standard requires.
     """
 
     _decoder: codecs.IncrementalDecoder = field(
@@ -35,7 +35,7 @@ class EventReader:
     _id: str = ""
 
     def push(self, received: bytes) -> list[ServerSentEvent]:
-        """Return the events that are whole with these bytes."""
+        """Return the events that these bytes complete."""
         text = self._decoder.decode(received)
         if text and not self._begun:
             self._begun, text = True, text.removeprefix(BOM)

@@ -1,10 +1,10 @@
-"""Gets a request answered: by one of several sites, tried again where that helps, within one deadline.
+"""Sends a request to one of several sites, with retries, within one deadline.
 
-    order the sites -> open -> answered?  -> yes: the answer
-         ^                        | no: remember it of the site
+    order the sites -> open -> answered?  -> yes: the reply
+         ^                        | no: remember the failure of the site
          `--- another site, or a wait ---'
 
-All of it is a call (effects.py), so the same code serves blocking and awaiting clients.
+All of it is a call (`effects`), so the same code serves synchronous and asynchronous clients.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from windlass.sdk.sites import Circuit, ServerSite, SiteMemory
 
 CONNECT_S = 5.0
 SWITCH_S = 0.6
-"""To connect, where another site has not been asked yet."""
+"""Timeout to connect, while another site has not been tried yet."""
 SILENCE_S = 25.0
-"""A stream's server says something every 10 s, even if there is nothing to say."""
+"""Maximum silence of a stream; servers send a comment every 10 s."""
 MAX_DEADLINE_MS = 86_400_000
 
 T = TypeVar("T")
@@ -44,14 +44,14 @@ T = TypeVar("T")
 
 @dataclass
 class Attempt:
-    """One call on its way: until when it is to be done, and what has been tried."""
+    """A call in progress: its deadline, and the sites tried so far."""
 
     until: float | None
     elsewhere: frozenset[str] = frozenset()
-    """Codes of refusals that count for the site that told them alone."""
+    """Error codes that concern only the site that sent them."""
     tried: int = 0
-    """In a row, without anything coming of it."""
-    asked: set[str] = field(default_factory=set)
+    """Failed tries in a row."""
+    tried_sites: set[str] = field(default_factory=set)
     """Sites that failed since the last wait."""
     site: ServerSite | None = None
 
@@ -59,14 +59,14 @@ class Attempt:
         return None if self.until is None else self.until - now
 
     def progressed(self) -> None:
-        """Something new has come: what failed before does not count any more."""
+        """New data has arrived: earlier failures do not count any more."""
         self.tried = 0
-        self.asked.clear()
+        self.tried_sites.clear()
 
 
 @dataclass(frozen=True)
 class HttpReply:
-    """An answer to a request; that of a stream has no body yet."""
+    """The reply to a request; that of a stream has no body yet."""
 
     head: ReplyStarted
     site: ServerSite
@@ -77,22 +77,22 @@ class HttpReply:
         return self.head.headers.get("x-request-id", "")
 
     def read(self, reader: Callable[[dict[str, Any]], T]) -> T:
-        """Read the body as what it should be; what is something else comes from somebody else's server."""
+        """Parse the body; raise ServiceFailed if it is not the reply of a Windlass server."""
         return understood(self.head.url, reader, self.body)
 
 
-def understood(url: str, reader: Callable[[dict[str, Any]], T], told: bytes | str) -> T:
-    """Read JSON as what it should be."""
+def understood(url: str, reader: Callable[[dict[str, Any]], T], text: bytes | str) -> T:
+    """Parse JSON with `reader`; raise ServiceFailed if it does not fit."""
     try:
-        return reader(json.loads(told))
+        return reader(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError):
-        raise ServiceFailed(f"{url}: answered, and not as Windlass does") from None
+        raise ServiceFailed(f"{url}: answered, but is not a Windlass server") from None
 
 
 class RequestRunner:
-    """Asks sites, and remembers how they are.
+    """Sends requests to sites, and remembers the health of each.
 
-    Several threads may share it: each remembered fact is one assignment, and a lost one costs a try at most.
+    Several threads may share it: each update is one assignment, and a lost update costs at most one try.
     """
 
     def __init__(
@@ -111,41 +111,41 @@ class RequestRunner:
         self._circuit = circuit
         self._absent = absent
         self._keyless: set[str] = set()
-        """Sites that keep no answers, and so take no Idempotency-Key."""
+        """Sites that store no answers, and so accept no Idempotency-Key."""
 
-    def trip(self, deadline_s: float | None) -> Call[Attempt]:
-        """Begin a call that is to be done within so many seconds."""
+    def begin(self, deadline_s: float | None) -> Call[Attempt]:
+        """Begin a call with a deadline in seconds."""
         now = yield from look()
         return Attempt(None if deadline_s is None else now + deadline_s)
 
-    def ask(self, request: Request, trip: Attempt) -> Call[HttpReply]:
-        """Return the first answer that is one: whole, or begun if it streams."""
+    def ask(self, request: Request, attempt: Attempt) -> Call[HttpReply]:
+        """Return the first successful reply: complete, or started if it streams."""
         while True:
-            site = yield from self._choose(trip)
-            outcome = yield from self._attempt(request, trip, site)
+            site = yield from self._choose(attempt)
+            outcome = yield from self._attempt(request, attempt, site)
             if isinstance(outcome, HttpReply):
                 self.known[site.url] = circuits.answered(self.known.get(site.url, SiteMemory()))
                 return outcome
-            yield from self.failed(request, trip, outcome)
+            yield from self.failed(request, attempt, outcome)
 
-    def failed(self, request: Request, trip: Attempt, failure: ApiFailure) -> Call[None]:
-        """Remember a failure, and wait until the next try; raise it when there is to be none."""
+    def failed(self, request: Request, attempt: Attempt, failure: ApiFailure) -> Call[None]:
+        """Record a failure, and wait before the next try; raise it if there is none."""
         now = yield from look()
-        assert trip.site is not None
-        self._remember(trip.site, failure, now)
-        left_s = trip.left_s(now)
+        assert attempt.site is not None
+        self._remember(attempt.site, failure, now)
+        left_s = attempt.left_s(now)
         if left_s is not None and left_s <= 0:
             raise self._late(failure) from failure
-        trip.tried += 1
-        trip.asked.add(trip.site.url)
-        elsewhere = len(trip.asked) < len(self.sites)
-        if elsewhere and failure.code in trip.elsewhere:
+        attempt.tried += 1
+        attempt.tried_sites.add(attempt.site.url)
+        elsewhere = len(attempt.tried_sites) < len(self.sites)
+        if elsewhere and failure.code in attempt.elsewhere:
             return
         drawn = yield from draw_share()
         wait_s = decide(
             self._retries,
             failure,
-            tried=trip.tried,
+            tried=attempt.tried,
             left_s=left_s,
             draw=drawn,
             repeats=request.repeats,
@@ -154,52 +154,54 @@ class RequestRunner:
         if wait_s is None:
             raise failure
         if not elsewhere:
-            trip.asked.clear()
+            attempt.tried_sites.clear()
             yield from wait(wait_s)
 
-    def more(self, trip: Attempt) -> Call[bytes | ApiFailure]:
+    def more(self, attempt: Attempt) -> Call[bytes | ApiFailure]:
         """Wait for more of a stream; b"" is its end."""
         now = yield from look()
-        left_s = trip.left_s(now)
+        left_s = attempt.left_s(now)
         if left_s is not None and left_s <= 0:
             raise self._late(None)
-        assert trip.site is not None
+        assert attempt.site is not None
         received = yield from read(left_s)
-        return self._unreachable(trip.site, received) if isinstance(received, Broken) else received
+        return self._unreachable(attempt.site, received) if isinstance(received, Broken) else received
 
-    def _choose(self, trip: Attempt) -> Call[ServerSite]:
+    def _choose(self, attempt: Attempt) -> Call[ServerSite]:
         """Return the best site that has not failed since the last wait."""
         draws = [0.0] * len(self.sites)
         for place in range(len(draws)):
             draws[place] = yield from draw_share()
         now = yield from look()
         ordered = circuits.order(self.sites, self.known, self._circuit, now=now, draws=draws)
-        site = next((site for site in ordered if site.url not in trip.asked), ordered[0])
-        self.known[site.url] = circuits.asked(self.known.get(site.url, SiteMemory()), self._circuit, now)
-        trip.site = site
+        site = next((site for site in ordered if site.url not in attempt.tried_sites), ordered[0])
+        self.known[site.url] = circuits.call_started(
+            self.known.get(site.url, SiteMemory()), self._circuit, now
+        )
+        attempt.site = site
         return site
 
-    def _attempt(self, request: Request, trip: Attempt, site: ServerSite) -> Call[HttpReply | ApiFailure]:
-        """Ask one site once; once more if it turns out to keep no answers."""
+    def _attempt(self, request: Request, attempt: Attempt, site: ServerSite) -> Call[HttpReply | ApiFailure]:
+        """Send to one site once; a second time without Idempotency-Key if the site stores no answers."""
         keyed = request.once is not None and site.url not in self._keyless
-        outcome = yield from self._send(request, trip, site)
+        outcome = yield from self._send(request, attempt, site)
         if keyed and isinstance(outcome, ApiFailure) and outcome.code == "invalid_header":
             self._keyless.add(site.url)
-            outcome = yield from self._send(request, trip, site)
+            outcome = yield from self._send(request, attempt, site)
         return outcome
 
-    def _send(self, request: Request, trip: Attempt, site: ServerSite) -> Call[HttpReply | ApiFailure]:
+    def _send(self, request: Request, attempt: Attempt, site: ServerSite) -> Call[HttpReply | ApiFailure]:
         now = yield from look()
-        left_s = trip.left_s(now)
+        left_s = attempt.left_s(now)
         if left_s is not None and left_s <= 0:
             raise self._late(None)
-        others = len({*trip.asked, site.url}) < len(self.sites)
+        others = len({*attempt.tried_sites, site.url}) < len(self.sites)
         head = yield from send(self._opening(request, site, left_s, others=others))
         if isinstance(head, Broken):
             return self._unreachable(site, head)
         if request.streams and head.status < 400:
             return HttpReply(head, site)
-        body = yield from self._body(trip)
+        body = yield from self._body(attempt)
         yield from close()
         if isinstance(body, Broken):
             return self._unreachable(site, body)
@@ -207,11 +209,11 @@ class RequestRunner:
             return failure_of(head.status, head.headers, body, site.url)
         return HttpReply(head, site, body)
 
-    def _body(self, trip: Attempt) -> Call[bytes | Broken]:
+    def _body(self, attempt: Attempt) -> Call[bytes | Broken]:
         parts: list[bytes] = []
         while True:
             now = yield from look()
-            left_s = trip.left_s(now)
+            left_s = attempt.left_s(now)
             if left_s is not None and left_s <= 0:
                 yield from close()
                 raise self._late(None)
@@ -235,7 +237,7 @@ class RequestRunner:
         return Open(site.url + request.path, request, headers, connect_s, silence_s)
 
     def _remember(self, site: ServerSite, failure: ApiFailure, now: float) -> None:
-        """Keep what a failure says of its site: a site that refuses a request works."""
+        """Update the health of a site after a failure: a site that refuses a request works."""
         health = self.known.get(site.url, SiteMemory())
         if failure.retry_after_s is not None:
             self.known[site.url] = circuits.busy(health, now, failure.retry_after_s)
@@ -251,4 +253,4 @@ class RequestRunner:
         if isinstance(failure, DeadlinePassed):
             return failure
         said = "" if failure is None else f"; the last try: {failure.message}"
-        return DeadlinePassed(f"the deadline passed before the answer was whole{said}")
+        return DeadlinePassed(f"the deadline passed before the answer was complete{said}")

@@ -1,7 +1,7 @@
-"""What a blocking and an awaiting client share: how they are opened, and how a call becomes a method.
+"""What synchronous and asynchronous clients share: how they are opened, and how a call becomes a method.
 
-The calls (answers.py, control.py) are written once. A client's class names each of them in one line; a
-descriptor there keeps its parameters and types, and says what a driver makes of it.
+The calls (`answers`, `control`) are written once. A client's class names each of them in one line; a
+descriptor there keeps the parameters and types, and runs the call with the client's driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Bits = Callable[[int], int]
 
 
 class Face(Generic[C]):
-    """Holds the calls that a client offers; drivers give it a way to run them."""
+    """The base of clients: holds the calls, which a driver runs."""
 
     calls: C
 
@@ -46,13 +46,13 @@ def exchange_of(
     circuit: Circuit | None,
     absent: str,
 ) -> RequestRunner:
-    """Open an exchange with one or several sites; the key goes into a header, never into a URL."""
+    """Build the RequestRunner for one or several sites; the key goes into a header, never into a URL."""
     sites = as_sites(where)
     if not sites:
         raise AskedWrongly("no address was given", hint='Client("http://127.0.0.1:8000")')
     for site in sites:
         if not site.url.startswith(("http://", "https://")):
-            raise AskedWrongly(f"'{site.url}' is no address", hint="begin it with http:// or https://")
+            raise AskedWrongly(f"'{site.url}' is not a URL", hint="begin it with http:// or https://")
     known = key or os.environ.get(KEY_VARIABLE) or None
     headers = {} if known is None else {"authorization": f"Bearer {known}"}
     return RequestRunner(
@@ -61,7 +61,7 @@ def exchange_of(
 
 
 def bits(source: random.Random | None = None) -> Bits:
-    """Return where random numbers come from: the system, unless a test gives a generator."""
+    """Return the source of random numbers: the system, unless a test passes a generator."""
     return (source or random.SystemRandom()).getrandbits
 
 
@@ -72,10 +72,10 @@ ALIVE_S = 1
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """Let the system notice a machine that is gone without a word, as when its network is cut.
+    """Set TCP keep-alive, so that a machine that vanishes, as when its network is cut, is noticed soon.
 
-    One that is there acknowledges what it is sent, however long its answer takes: silence of the machine
-    breaks a connection soon, silence of the program does not. For clients that can go elsewhere; Linux only.
+    A live machine acknowledges probes however long its answer takes, so a slow answer does not break the
+    connection. For clients with several sites; Linux only.
     """
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         return []
@@ -90,7 +90,7 @@ def socket_options() -> list[tuple[int, int, int]]:
 
 
 def request_of(effect: Open) -> dict[str, Any]:
-    """Say a request as httpx wants it."""
+    """Convert a request for httpx."""
     said: dict[str, Any] = {"headers": dict(effect.headers)}
     if effect.request.body is not None:
         said["json"] = dict(effect.request.body)
@@ -105,7 +105,7 @@ def head_of(response: httpx.Response) -> ReplyStarted:
 
 
 def broken_by(error: httpx.HTTPError | httpx.InvalidURL) -> Broken:
-    """Say how a connection failed, and whether the request may have arrived."""
+    """Describe how a connection failed, and whether the request may have arrived."""
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Broken("cannot be reached", sent=False, late=isinstance(error, httpx.TimeoutException))
     if isinstance(error, httpx.TimeoutException):
@@ -114,15 +114,17 @@ def broken_by(error: httpx.HTTPError | httpx.InvalidURL) -> Broken:
 
 
 def described(method: M, call: Callable[..., Any], returns: str) -> M:
-    """Give a client's method the name, the text and the parameters of its call.
+    """Give a client's method the name, the docstring and the parameters of its call.
 
     `returns` is what the driver makes of Call[X] or Flow[X]: "X", "Awaitable[X]", "Stream[X]".
     """
     signature = inspect.signature(call)
     kind, _, inner = str(signature.return_annotation).rstrip("]").partition("[")
     made = returns.replace("X", inner) if kind in ("Call", "Flow") else str(signature.return_annotation)
-    told = {"__signature__": signature.replace(return_annotation=made)}
-    told |= {name: getattr(call, name) for name in ("__name__", "__qualname__", "__doc__", "__module__")}
-    for name, value in told.items():
+    attributes = {"__signature__": signature.replace(return_annotation=made)}
+    attributes |= {
+        name: getattr(call, name) for name in ("__name__", "__qualname__", "__doc__", "__module__")
+    }
+    for name, value in attributes.items():
         setattr(method, name, value)
     return method

@@ -1,17 +1,17 @@
-"""Every error that a client raises, as the server told it.
+"""Every error that a client raises.
 
     WindlassError
-    `-- ApiFailure                 whatever a server, or the way to it, did not do; has all that was told
-        |-- ServiceFailed          not there, too busy, or could not finish
-        |   |-- Unreachable        no connection, or one that broke
-        |   |-- DeadlinePassed     not done in the time that was given
-        |   `-- AnswerDiffers      a repeated answer is not the one that was begun
-        `-- RequestRefused         also AskedWrongly: asking differently helps
+    `-- ApiFailure                 a call failed; has all fields of the error reply
+        |-- ServiceFailed          the server is down, overloaded, or could not finish
+        |   |-- Unreachable        no connection, or a broken one
+        |   |-- DeadlinePassed     not finished before the deadline
+        |   `-- AnswerDiffers      a repeated answer differs from the one that was begun
+        `-- RequestRefused         also AskedWrongly: a different request can succeed
             |-- NotAllowed         no key, a revoked one, or one without the scope
             |-- NotThere           also NotFound: a model, run or path that does not exist
-            `-- ConflictingChange  also InUse: somebody else changes the same thing
+            `-- ConflictingChange  also InUse: another client changes the same thing
 
-What the server refuses is raised as the error that a local call would raise. Programs branch on `code`
+A refusal of the server is raised as the error class that a local call would raise. Programs branch on `code`
 (docs/formats/api-errors.md), people read the message and the hint.
 """
 
@@ -29,7 +29,7 @@ NO_KEY = "give key=..., or set WINDLASS_KEY; `windlass keys make` makes one"
 
 @dataclass(frozen=True)
 class ErrorDetails:
-    """What the error envelope says beside the message; None where a server said nothing."""
+    """The fields of an error reply other than the message; None if the server sent none."""
 
     status: int | None = None
     code: str | None = None
@@ -43,59 +43,59 @@ class ErrorDetails:
 
 
 class ApiFailure(WindlassError):
-    """A call that was not answered."""
+    """A call that failed."""
 
-    def __init__(self, message: str, *, hint: str | None = None, told: ErrorDetails | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, details: ErrorDetails | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.told = told or ErrorDetails()
+        self.details = details or ErrorDetails()
 
     @property
     def status(self) -> int | None:
-        """The HTTP status, where there was one."""
-        return self.told.status
+        """The HTTP status, if there was a reply."""
+        return self.details.status
 
     @property
     def code(self) -> str | None:
         """One of the codes of docs/formats/api-errors.md: never renamed."""
-        return self.told.code
+        return self.details.code
 
     @property
     def param(self) -> str | None:
         """The place in the request: messages[0].content."""
-        return self.told.param
+        return self.details.param
 
     @property
     def allowed(self) -> Mapping[str, Any] | None:
-        """What may stand there, in keywords of JSON Schema."""
-        return self.told.allowed
+        """What is valid there, in keywords of JSON Schema."""
+        return self.details.allowed
 
     @property
     def corrected(self) -> Mapping[str, Any] | None:
-        """A whole body that would be accepted, where that is sure."""
-        return self.told.corrected
+        """A whole body that would be accepted, if the server is certain of one."""
+        return self.details.corrected
 
     @property
     def doc_url(self) -> str | None:
         """The page about the code, on the server."""
-        return self.told.doc_url
+        return self.details.doc_url
 
     @property
     def request_id(self) -> str | None:
-        """By which the server's logs know the request."""
-        return self.told.request_id
+        """Identifies the request in the server's logs."""
+        return self.details.request_id
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long the server asked to wait."""
-        return self.told.retry_after_s
+        """The server's Retry-After, in seconds."""
+        return self.details.retry_after_s
 
 
 class ServiceFailed(ApiFailure):
-    """The server is not there, is too busy, or could not finish."""
+    """The server is down, overloaded, or could not finish."""
 
 
 class Unreachable(ServiceFailed):
-    """No connection, or one that broke; `sent` when the request may have arrived."""
+    """No connection, or a broken one; `sent` if the request may have arrived."""
 
     def __init__(self, message: str, *, hint: str | None = None, sent: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -103,15 +103,15 @@ class Unreachable(ServiceFailed):
 
 
 class DeadlinePassed(ServiceFailed):
-    """The time that was given for a call, all its tries included, is over."""
+    """The deadline of a call, all its tries included, has passed."""
 
 
 class AnswerDiffers(ServiceFailed):
-    """An answer that broke off cannot be gone on with: asked again, it begins otherwise."""
+    """A broken answer cannot be resumed: the repeated answer differs."""
 
 
 class RequestRefused(ApiFailure, AskedWrongly):
-    """The server does not do this; asking differently helps."""
+    """The server refused the request; a different request can succeed."""
 
 
 class NotAllowed(RequestRefused):
@@ -123,24 +123,24 @@ class NotThere(RequestRefused, NotFound):
 
 
 class ConflictingChange(RequestRefused, InUse):
-    """Somebody else is changing the same thing."""
+    """Another client is changing the same thing."""
 
 
 def failure_of(status: int, headers: Mapping[str, str], body: bytes, url: str) -> ApiFailure:
-    """Turn an answer that is none into the error of our tree that means the same."""
-    told = ErrorDetails(status=status, retry_after_s=_seconds(headers.get("retry-after")))
+    """Turn an error reply into the matching ApiFailure."""
+    details = ErrorDetails(status=status, retry_after_s=_seconds(headers.get("retry-after")))
     try:
         envelope = json.loads(body)["error"]
         str(envelope["message"])
     except (ValueError, KeyError, TypeError):
-        return ServiceFailed(f"{url}: answered {status}, and not as Windlass does", told=told)
-    return failure_from_body(envelope, told, url)
+        return ServiceFailed(f"{url}: answered {status}, but is not a Windlass server", details=details)
+    return failure_from_body(envelope, details, url)
 
 
-def failure_from_body(envelope: Mapping[str, Any], told: ErrorDetails, url: str) -> ApiFailure:
-    """Read the envelope of an answer, or of the last event of a stream, whose status is not known."""
-    told = replace(
-        told,
+def failure_from_body(envelope: Mapping[str, Any], details: ErrorDetails, url: str) -> ApiFailure:
+    """Read the body of an error reply, or of the last event of a stream, whose status is not known."""
+    details = replace(
+        details,
         code=_text(envelope.get("code")),
         param=_text(envelope.get("param")),
         path=_text(envelope.get("path")),
@@ -150,23 +150,23 @@ def failure_from_body(envelope: Mapping[str, Any], told: ErrorDetails, url: str)
         request_id=_text(envelope.get("request_id")),
     )
     message, hint = str(envelope["message"]), _text(envelope.get("hint"))
-    kind = _kind(told)
-    if kind is NotAllowed and told.status != 403:
+    kind = _kind(details)
+    if kind is NotAllowed and details.status != 403:
         hint = hint or NO_KEY
     if kind is ServiceFailed:
         hint = hint or "try again shortly"
-    return kind(message, hint=hint, told=told)
+    return kind(message, hint=hint, details=details)
 
 
-def _kind(told: ErrorDetails) -> type[ApiFailure]:
-    if told.code in ("deadline_exceeded", "deadline_unreachable"):
+def _kind(details: ErrorDetails) -> type[ApiFailure]:
+    if details.code in ("deadline_exceeded", "deadline_unreachable"):
         return DeadlinePassed
-    if told.code in ("unauthorized", "forbidden") or told.status in (401, 403):
+    if details.code in ("unauthorized", "forbidden") or details.status in (401, 403):
         return NotAllowed
-    if told.status is None or told.status == 429 or told.status >= 500:
+    if details.status is None or details.status == 429 or details.status >= 500:
         return ServiceFailed
     kinds: dict[int, type[ApiFailure]] = {404: NotThere, 409: ConflictingChange}
-    return kinds.get(told.status, RequestRefused)
+    return kinds.get(details.status, RequestRefused)
 
 
 def _text(value: object) -> str | None:
@@ -178,12 +178,12 @@ def _table(value: object) -> dict[str, Any] | None:
 
 
 def _page(url: str, path: object) -> str | None:
-    """Make the address of a page whole; the server names it by its path."""
+    """Return the full URL of a page; the server sends only its path."""
     if not isinstance(path, str):
         return None
     return url + path if path.startswith("/") else path
 
 
 def _seconds(value: str | None) -> float | None:
-    """Read Retry-After; a date, which our servers never send, is left aside."""
+    """Read Retry-After in seconds; a date, which Windlass servers never send, is ignored."""
     return float(value) if value is not None and value.isascii() and value.isdigit() else None

@@ -1,4 +1,4 @@
-"""Clients of the control API: runs, looked at and changed while they go on, and plans; see control.py.
+"""Clients of the control API: follow and change runs, and make plans. The calls are in `control`.
 
 with Jobs("http://127.0.0.1:8100", key) as jobs:                        # `windlass control`
     jobs.set("poems", {"train.learning_rate": 1e-4})
@@ -21,9 +21,9 @@ ABSENT = "is `windlass control` running there?"
 
 
 class Jobs(BlockingFace[ControlCalls]):
-    """Looks at runs and changes them; its methods wait.
+    """A synchronous client for runs.
 
-    `deadline` holds for each call; watching, waiting and following have none unless it is given there.
+    `deadline` applies to each call; `watch`, `wait` and `follow` have none unless it is given there.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class AsyncJobs(AwaitingFace[ControlCalls]):
 
 
 class Plans(BlockingFace[Planning]):
-    """Asks for plans; its methods wait."""
+    """A synchronous client of the planner."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Builds the requests of the API. Pure: settings in, a Request out; what was not given is not sent.
+"""Builds the requests of the API. Pure: settings in, a Request out; settings left out are not sent.
 
-The server knows the defaults and the ranges, and refuses what it does not know with the nearest right name;
+The server knows defaults and ranges, and refuses an unknown setting with the nearest right name;
 so nothing is checked here that the server checks.
 """
 
@@ -18,7 +18,7 @@ Turns = str | Sequence[Mapping[str, Any]]
 
 
 class SamplingSettings(TypedDict, total=False):
-    """How an answer is written; everything can be left out."""
+    """Sampling settings of an answer; all are optional."""
 
     max_tokens: int | None
     temperature: float | None
@@ -51,7 +51,7 @@ class SamplingSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Once:
-    """A key by which an answer is computed once; one that the caller gave is never left out."""
+    """The Idempotency-Key of a request; one that the caller gave is always sent."""
 
     key: str
     is_given: bool
@@ -60,13 +60,13 @@ class Once:
 def completion(
     model: str, prompt: Prompt, settings: SamplingSettings, *, once: Once | None = None
 ) -> Request:
-    """Ask for a continuation."""
+    """Build the request for a completion."""
     body = {"model": model, "prompt": plain(prompt)} | given(settings)
     return _work("/v1/completions", body, once=once)
 
 
 def chat(model: str, turns: Turns, settings: SamplingSettings, *, once: Once | None = None) -> Request:
-    """Ask for the next turn of a conversation."""
+    """Build the request for the next turn of a conversation."""
     body = {"model": model, "messages": turns_of(turns)} | given(settings)
     scored = body.pop("logprobs", None)
     if scored is not None:
@@ -75,7 +75,7 @@ def chat(model: str, turns: Turns, settings: SamplingSettings, *, once: Once | N
 
 
 def streamed(request: Request, seed: int) -> Request:
-    """Ask for the same as a stream, in a way in which it can be asked for again: with a seed."""
+    """Return the same request as a stream, with a seed, so that it can be repeated."""
     body = {"seed": seed} | dict(request.body or {})
     if body.get("n", 1) != 1:
         raise AskedWrongly(
@@ -88,34 +88,34 @@ def streamed(request: Request, seed: int) -> Request:
 
 
 def pinned(request: Request, model: str) -> Request:
-    """Ask the very version again that began an answer."""
+    """Return the request for the exact version that began an answer."""
     return Request("POST", request.path, {**(request.body or {}), "model": model}, streams=True, timed=True)
 
 
 def embeddings(model: str, inputs: Sequence[str] | str, *, once: Once | None = None) -> Request:
-    """Ask for one vector for each text."""
+    """Build the request for one vector for each text."""
     texts = [inputs] if isinstance(inputs, str) else list(inputs)
     return _work("/v1/embeddings", {"model": model, "input": texts}, once=once)
 
 
 def tokens(model: str, text: str | None, turns: Turns | None) -> Request:
-    """Ask for the tokens of a text or a conversation."""
+    """Build the request for the tokens of a text or a conversation."""
     body = {"text": text, "messages": None if turns is None else turns_of(turns)}
     return Request("POST", "/v1/tokenize", {"model": model} | filled(body))
 
 
 def text(model: str, ids: Sequence[int]) -> Request:
-    """Ask for the text of tokens."""
+    """Build the request for the text of tokens."""
     return Request("POST", "/v1/detokenize", {"model": model, "tokens": list(ids)})
 
 
 def dry_run(request: Request) -> Request:
-    """Ask what would become of a request."""
+    """Build the dry run of a request."""
     return Request("POST", "/v1/dry-run", {"route": request.path, "body": dict(request.body or {})})
 
 
 def given(settings: SamplingSettings) -> dict[str, Any]:
-    """Gather the settings that were given; the model stands elsewhere."""
+    """Collect the settings that were given, except the model."""
     body = filled({key: value for key, value in settings.items() if key != "model"})
     if "stop" in body and not isinstance(body["stop"], str):
         body["stop"] = list(body["stop"])

@@ -1,4 +1,4 @@
-"""Plans (docs/formats/plan.md), typed and frozen, and how to ask for one. Pure: JSON in, records out.
+"""Plans (docs/formats/plan.md), typed and frozen. Pure: JSON in, records out.
 
 plan = Plan.load("plan.json")                # windlass plan job.toml --fleet 8xH100-SXM5 --json > plan.json
 plan.best.seconds, plan.best.dollars
@@ -26,7 +26,7 @@ JobTables = str | PathLike[str] | Mapping[str, Any]
 
 
 class PlanLayout(Facts):
-    """One way to run a job: how it is laid out, how long it takes, what it costs, whether it fits."""
+    """One way to run a job: its layout, duration, cost and memory."""
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class PlanLayout(Facts):
 
 
 class PlanPoint(Facts):
-    """A layout as a point beside others: seconds, dollars, bytes."""
+    """A layout as a point to compare: seconds, dollars, bytes."""
 
     @property
     def name(self) -> str:
@@ -123,7 +123,7 @@ class PlanWay(Facts):
 
     @property
     def changes(self) -> Mapping[str, Any]:
-        """What to write differently, by name."""
+        """The changed settings, by name."""
         return cast(Mapping[str, Any], self["changes"])
 
     @property
@@ -133,7 +133,7 @@ class PlanWay(Facts):
 
 @dataclass(frozen=True)
 class NoSolution:
-    """Why nothing works, and what would."""
+    """Why there is no plan, and which changes would allow one."""
 
     binding: str
     """"memory", "time", "money" or "divisibility"."""
@@ -147,12 +147,12 @@ class Plan(Facts):
     @classmethod
     def read(cls, text: str | bytes | Mapping[str, Any]) -> Plan:
         """Read what `windlass plan --fleet ... --json` printed, or its JSON."""
-        told = text if isinstance(text, Mapping) else json.loads(text)
-        if not isinstance(told, Mapping) or told.get("format") != FORMAT:
+        fields = text if isinstance(text, Mapping) else json.loads(text)
+        if not isinstance(fields, Mapping) or fields.get("format") != FORMAT:
             raise BadInput(
-                f"this is no plan of the format {FORMAT}", hint="windlass plan JOB --fleet FLEET --json"
+                f"this is not a plan of the format {FORMAT}", hint="windlass plan JOB --fleet FLEET --json"
             )
-        return cls(told)
+        return cls(fields)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:
@@ -190,7 +190,7 @@ class Plan(Facts):
 
     @property
     def ways(self) -> tuple[PlanWay, ...]:
-        """Other means to meet the deadline or the budget."""
+        """Other ways to meet the deadline or the budget."""
         return tuple(PlanWay(way) for way in self["ways"])
 
     @property
@@ -199,10 +199,10 @@ class Plan(Facts):
 
     @property
     def no_solution(self) -> NoSolution | None:
-        told = self["no_solution"]
-        if told is None:
+        reason = self["no_solution"]
+        if reason is None:
             return None
-        return NoSolution(told["binding"], told["sentence"], tuple(map(PlanWay, told["fixes"])))
+        return NoSolution(reason["binding"], reason["sentence"], tuple(map(PlanWay, reason["fixes"])))
 
     def __str__(self) -> str:
         if not self.is_solved:
@@ -241,7 +241,7 @@ class Plan(Facts):
 
 
 class PlanChoices(Facts):
-    """What a plan can be asked for by name."""
+    """Names that a plan request can use."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -261,8 +261,8 @@ def tables_of(job: JobTables) -> dict[str, Any]:
     return dict(job) if isinstance(job, Mapping) else read_toml(Path(job))
 
 
-def _pair(told: Any) -> Pair | None:
-    return None if told is None else (float(told[0]), float(told[1]))
+def _pair(values: Any) -> Pair | None:
+    return None if values is None else (float(values[0]), float(values[1]))
 
 
 def _money(dollars: Pair | None) -> str:

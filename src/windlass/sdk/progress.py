@@ -1,9 +1,9 @@
-"""Shows how a run goes on, in a terminal or in a notebook.
+"""Shows the progress of a run, in a terminal or in a notebook.
 
-    jobs.follow("poems")                         # draws until the run is over, returns how it stands
+    jobs.follow("poems")                         # draws until the run ends, returns its final state
 
-A notebook gets one picture that is drawn anew, a terminal one line, a file a line now and then. IPython is
-used where it runs already, and is not needed.
+A notebook gets one picture that is redrawn, a terminal one line, a file a line now and then. IPython is
+used if it is loaded already, and is not needed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,21 @@ from windlass.sdk.tables import bar, facts_table, shown
 EVERY_S = 0.25
 FILE_EVERY_S = 30.0
 CELLS = 24
-TOLD = ("evaluation", "paused", "unpaused", "resumed", "lost", "warning", "restarted", "stopped", "finished")
+SHOWN_EVENTS = (
+    "evaluation",
+    "paused",
+    "unpaused",
+    "resumed",
+    "lost",
+    "warning",
+    "restarted",
+    "stopped",
+    "finished",
+)
 
 
 class RunProgress:
-    """What the records of a journal say so far; pure."""
+    """The progress according to the journal's records so far; pure."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -33,7 +43,7 @@ class RunProgress:
         self._steps: list[Mapping[str, Any]] = []
 
     def push(self, record: Mapping[str, Any]) -> str | None:
-        """Take a record; return a sentence about it if it is worth one."""
+        """Take a record; return a sentence about it if it is important."""
         event = str(record.get("event"))
         if event in ("step", "resumed"):
             self._steps.append(record)
@@ -43,7 +53,7 @@ class RunProgress:
             self.validation_loss = record.get("loss")
         if event in ("paused", "stopped", "finished"):
             self.state = event
-        return _sentence(event, record) if event in TOLD else None
+        return _sentence(event, record) if event in SHOWN_EVENTS else None
 
     @property
     def share(self) -> float | None:
@@ -84,7 +94,7 @@ class RunProgress:
 
 
 class Screen(Protocol):
-    """Somewhere to draw."""
+    """An output to draw on."""
 
     every_s: float
 
@@ -96,7 +106,7 @@ class Screen(Protocol):
 
 
 class Terminal:
-    """One line that is written over, and lines above it that stay."""
+    """A terminal: one line that is overwritten, and permanent lines above it."""
 
     every_s = EVERY_S
 
@@ -140,7 +150,7 @@ class PlainOutput:
 
 
 class Notebook:
-    """A picture below the cell, drawn anew."""
+    """A picture below the notebook cell, which is redrawn."""
 
     every_s = EVERY_S
 
@@ -162,7 +172,7 @@ class Notebook:
 
 
 class Show:
-    """Draws the records of a run as they come, and no more often than an eye can see."""
+    """Draws the records of a run as they arrive, at a limited rate."""
 
     def __init__(
         self, run: str, screen: Screen | None = None, *, clock: Callable[[], float] = time.monotonic

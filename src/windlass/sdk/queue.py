@@ -1,11 +1,11 @@
-"""The calls of a control plane's queue, as pure calls: submit, look, change. Queue makes them.
+"""The calls of a control plane's job queue, as pure generators, and their clients Queue and AsyncQueue.
 
 with Queue("http://127.0.0.1:8100", key) as queue:                      # `windlass control`
     job = queue.submit(Path("poems.toml").read_text(), priority=5)
     queue.wait(job["name"])
 
-Several addresses may be given, of control planes that share a database: whichever answers is asked. A submit
-carries a key of its own, so that one whose answer was lost can be sent again.
+Several addresses may be given, of control planes that share a database: any that answers is used. A submit
+carries a unique key, so that one whose reply was lost can be sent again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_EVERY_S = 1.0
 
 
 class Queueing:
-    """What can be asked of the queue. A job is named by NAME, or by its uid."""
+    """The calls of the queue. A job is named by NAME, or by its uid."""
 
     def __init__(self, exchange: RequestRunner, *, deadline: float | None) -> None:
         self.exchange = exchange
@@ -46,7 +46,7 @@ class Queueing:
         priority: int = 0,
         tenant: str | None = None,
     ) -> Call[Json]:
-        """Put a job, as the text of its file, or a service into the queue; return how it stands.
+        """Submit a job, as the text of its file, or a service; return its state.
 
         queue.submit(Path("poems.toml").read_text(), priority=5)
         """
@@ -60,46 +60,46 @@ class Queueing:
         jobs: Jsons = []
         after: str | None = None
         while True:
-            page = yield from self._get("/v1/queue", tenant=tenant, phase=phase, after=after, most=500)
+            page = yield from self._get("/v1/queue", tenant=tenant, phase=phase, after=after, limit=500)
             jobs += page["jobs"]
             after = page["next"]
             if after is None:
                 return jobs
 
     def show(self, name: str, *, tenant: str | None = None) -> Call[Json]:
-        """Return how a job stands."""
+        """Return the state of a job."""
         return (yield from self._get(_path(name), tenant=tenant))
 
     def events(self, name: str, *, tenant: str | None = None, after: int = 0) -> Call[Jsons]:
-        """Return what happened to a job."""
-        told = yield from self._get(f"{_path(name)}/events", tenant=tenant, after=after)
-        events: Jsons = told["events"]
+        """Return the events of a job."""
+        reply = yield from self._get(f"{_path(name)}/events", tenant=tenant, after=after)
+        events: Jsons = reply["events"]
         return events
 
     def explain(self, name: str, *, tenant: str | None = None) -> Call[Json]:
-        """Return why a job waits, and what is ahead of it."""
+        """Return why a job waits, and which jobs are ahead of it."""
         return (yield from self._get(f"{_path(name)}/explain", tenant=tenant))
 
     def journal(self, name: str, *, tenant: str | None = None, after: int = 0) -> Call[Jsons]:
-        """Return what the run of a job told, behind the first `after` records."""
+        """Return the journal records of a job's run, without the first `after`."""
         records: Jsons = []
         while True:
             at = after + len(records)
-            told = yield from self._get(f"{_path(name)}/journal", tenant=tenant, after=at)
-            if not told["records"]:
+            reply = yield from self._get(f"{_path(name)}/journal", tenant=tenant, after=at)
+            if not reply["records"]:
                 return records
-            records += told["records"]
+            records += reply["records"]
 
     def stop(self, name: str, *, tenant: str | None = None) -> Call[Json]:
-        """Take a job out of the queue; one that runs saves a checkpoint and ends."""
+        """Remove a job from the queue; a running job saves a checkpoint and ends."""
         return (yield from self._post(f"{_path(name)}/stop", {}, tenant))
 
     def set_priority(self, name: str, priority: int, *, tenant: str | None = None) -> Call[Json]:
-        """Let a job go before or behind others."""
+        """Change the priority of a job."""
         return (yield from self._post(f"{_path(name)}/priority", {"priority": priority}, tenant))
 
     def wait(self, name: str, *, tenant: str | None = None, deadline: float | None = None) -> Call[Json]:
-        """Wait until a job is over; return how it stands then."""
+        """Wait until a job ends; return its final state."""
         began = yield from look()
         while True:
             job = yield from self.show(name, tenant=tenant)
@@ -111,9 +111,9 @@ class Queueing:
             yield from wait(LOOK_EVERY_S)
 
     def shares(self) -> Call[Jsons]:
-        """Return what tenants may have, and had lately."""
-        told = yield from self._get("/v1/shares")
-        shares: Jsons = told["shares"]
+        """Return the weights, quotas and recent usage of tenants."""
+        reply = yield from self._get("/v1/shares")
+        shares: Jsons = reply["shares"]
         return shares
 
     def set_share(
@@ -127,27 +127,27 @@ class Queueing:
         jobs: int | None = None,
         priority: int | None = None,
     ) -> Call[Json]:
-        """Say what a tenant may have: a weight beside the others, and the most at once; None is no limit."""
-        most = {"cores": cores, "memory_bytes": memory_bytes, "gpus": gpus, "jobs": jobs}
-        share = {"weight": weight, **most, "priority": priority}
+        """Set the fair-share weight and the quota of a tenant; None is no limit."""
+        limits = {"cores": cores, "memory_bytes": memory_bytes, "gpus": gpus, "jobs": jobs}
+        share = {"weight": weight, **limits, "priority": priority}
         return (yield from self._send(Request("PUT", f"/v1/shares/{quote(tenant)}", share, repeats=True)))
 
     def plane(self) -> Call[Json]:
-        """Return who leads, and how the control plane goes."""
+        """Return the leader and the state of the control plane."""
         return (yield from self._get("/v1/plane"))
 
     def _get(self, path: str, **query: Any) -> Call[Json]:
-        asked = urlencode({key: value for key, value in query.items() if value is not None})
-        return (yield from self._send(Request("GET", f"{path}?{asked}" if asked else path, repeats=True)))
+        encoded = urlencode({key: value for key, value in query.items() if value is not None})
+        return (yield from self._send(Request("GET", f"{path}?{encoded}" if encoded else path, repeats=True)))
 
     def _post(self, path: str, body: Json, tenant: str | None) -> Call[Json]:
-        """What is asked for a second time changes nothing, so it may be sent again."""
+        """Send a change; all of them are idempotent, so they may be sent again."""
         path = path if tenant is None else f"{path}?{urlencode({'tenant': tenant})}"
         return (yield from self._send(Request("POST", path, body, repeats=True)))
 
     def _send(self, request: Request) -> Call[Json]:
-        trip = yield from self.exchange.trip(self._deadline)
-        answer = yield from self.exchange.ask(request, trip)
+        attempt = yield from self.exchange.begin(self._deadline)
+        answer = yield from self.exchange.ask(request, attempt)
         return answer.read(dict)
 
 
@@ -156,7 +156,7 @@ def _path(name: str) -> str:
 
 
 class Queue(BlockingFace[Queueing]):
-    """Puts jobs into the queue of a control plane and looks after them; its methods wait."""
+    """A synchronous client of a control plane's job queue."""
 
     def __init__(
         self,

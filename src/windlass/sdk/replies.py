@@ -1,6 +1,6 @@
-"""What the API answers, typed and frozen. Pure: JSON in, records out.
+"""Replies of the inference API, typed and frozen. Pure: JSON in, records out.
 
-Notebooks show them as small tables (tables.py); nothing is imported for that.
+Notebooks show them as small tables (`tables`), without importing IPython.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Choice:
 class Completion:
     """An answer, why it ended ("stop" or "length"), and what it cost.
 
-    `model` is the version that answered; `resumed` counts how often a stream was gone on with.
+    `model` is the version that answered; `resumed` counts how often a stream was resumed.
     """
 
     text: str
@@ -57,7 +57,7 @@ class Completion:
         spent = f"{self.prompt_tokens} read, {self.completion_tokens} written"
         rows = {"model": self.model, "tokens": spent, "ended by": self.finish}
         if self.resumed:
-            rows["gone on with"] = "once" if self.resumed == 1 else f"{self.resumed} times"
+            rows["resumed"] = "once" if self.resumed == 1 else f"{self.resumed} times"
         texts = [choice.text for choice in self.choices] or [self.text]
         return "".join(map(preformatted, texts)) + facts_table(rows)
 
@@ -95,18 +95,18 @@ class TokenisedText:
 
 @dataclass(frozen=True)
 class LimitLeft:
-    """What is left of a limit, and what the request would take at most."""
+    """What is left of a limit, and the maximum that the request would use."""
 
     scope: str
     kind: str
     left: float
-    most: float
+    capacity: float
     needed: float
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What would become of a request; `failure` says why it would be refused, and is not raised."""
+    """The result of a dry run; `failure` is why the request would be refused, and is not raised."""
 
     fits: bool
     failure: ApiFailure | None = None
@@ -159,11 +159,11 @@ def tokens_of(reply: Json) -> TokenisedText:
 
 
 def dry_run_of(reply: Json, url: str) -> DryRun:
-    told = reply.get("error")
-    names = ("scope", "kind", "left", "most", "needed")
+    error = reply.get("error")
+    names = ("scope", "kind", "left", "capacity", "needed")
     return DryRun(
         fits=reply["fits"],
-        failure=None if told is None else failure_from_body(told, ErrorDetails(status=400), url),
+        failure=None if error is None else failure_from_body(error, ErrorDetails(status=400), url),
         model=reply.get("model"),
         context_length=reply.get("context_length"),
         prompt_tokens=reply.get("prompt_tokens"),
@@ -179,19 +179,19 @@ def _choice(choice: Json) -> Choice:
     return Choice(said, choice["finish_reason"], _scores(choice.get("logprobs")))
 
 
-def _scores(told: Json | None) -> tuple[Score, ...]:
-    """Read log-probabilities in either of OpenAI's two shapes."""
-    if told is None:
+def _scores(logprobs: Json | None) -> tuple[Score, ...]:
+    """Read log-probabilities in either of OpenAI's two formats."""
+    if logprobs is None:
         return ()
-    if "content" in told:
+    if "content" in logprobs:
         return tuple(
             Score(
                 one["token"],
                 one["logprob"],
                 {rival["token"]: rival["logprob"] for rival in one["top_logprobs"]},
             )
-            for one in told["content"]
+            for one in logprobs["content"]
         )
-    tops = told["top_logprobs"] or [None] * len(told["tokens"])
-    scored = zip(told["tokens"], told["token_logprobs"], tops, strict=True)
+    tops = logprobs["top_logprobs"] or [None] * len(logprobs["tokens"])
+    scored = zip(logprobs["tokens"], logprobs["token_logprobs"], tops, strict=True)
     return tuple(Score(token, logprob, rivals or {}) for token, logprob, rivals in scored)

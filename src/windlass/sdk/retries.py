@@ -1,4 +1,4 @@
-"""Whether to try again, and when. Pure: the failure, the time that is left and a random number are given."""
+"""Whether and when to retry. Pure: the failure, the time left and a random number are arguments."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ PASSING = frozenset(
         "in_use",
     }
 )
-"""Refusals before anything was done, that pass by themselves: any request may be sent again after them."""
+"""Temporary refusals before any work was done: any request may be retried after them."""
 
 UNLUCKY = frozenset({"internal", "engine_failed"})
-"""Failures in the middle of the work, which may go well another time."""
+"""Failures during the work, which may succeed on a retry."""
 
 ELSEWHERE = frozenset({"deadline_unreachable"})
-"""Waiting does not help here, but another site may be quicker."""
+"""Waiting does not help here, but another site may be faster."""
 
 PROXY = frozenset({429, 502, 503, 504})
-"""Statuses that pass by themselves, from whoever answered in the place of a Windlass server."""
+"""Temporary statuses of a proxy in front of a Windlass server."""
 
 
 @dataclass(frozen=True)
 class Retries:
     """How often to try, and how long to wait in between.
 
-    `tries` counts those in a row that brought nothing; a stream that went on in between counts anew. Waits
-    double from `first_wait_s` to `max_wait_s`; a server that asks for more than `patience_s` is not waited
-    for.
+    `tries` limits failed tries in a row; a stream that delivers new text in between counts from 0 again.
+    Waits double from `first_wait_s` to `max_wait_s`; a Retry-After of more than `patience_s` is raised at
+    once.
 
         Client(url, retries=Retries(tries=1))      # never again
     """
@@ -60,32 +60,34 @@ def decide(
     repeats: bool = True,
     elsewhere: bool = False,
 ) -> float | None:
-    """Return how long to wait before the next try, or None when there is to be none.
+    """Return how long to wait before the next try, or None if there is none.
 
-    `repeats` says that the request does no harm when it is sent twice, `elsewhere` that another site has not
-    been asked yet: then there is nothing to wait for. A wait that would outlast the deadline is not begun.
+    `repeats`: the request may be sent twice without harm. `elsewhere`: another site has not been tried yet,
+    so there is no need to wait. A wait that would outlast the deadline is not begun.
     """
     if tried >= policy.tries or not is_passing(failure, repeats=repeats, elsewhere=elsewhere):
         return None
     wait_s = 0.0 if elsewhere else wait_after(policy, failure, tried, draw)
-    asked_s = failure.retry_after_s or 0.0
-    if not elsewhere and asked_s > policy.patience_s:
+    server_wait_s = failure.retry_after_s or 0.0
+    if not elsewhere and server_wait_s > policy.patience_s:
         return None
     return None if left_s is not None and wait_s >= left_s else wait_s
 
 
 def wait_after(policy: Retries, failure: ApiFailure, tried: int, draw: float) -> float:
-    """Return a wait between half and the whole of the back-off, and never less than the server asked for.
+    """Return a wait between half and the whole of the back-off, and never less than Retry-After.
 
-    What the server asked for is drawn out a little, so that all who heard the same do not come back at once.
+    Retry-After gets some jitter, so that clients that received the same value do not return at once.
     """
     whole_s = min(policy.max_wait_s, policy.first_wait_s * 2.0 ** (tried - 1))
-    asked_s = failure.retry_after_s or 0.0
-    return max(whole_s * (0.5 + draw / 2), asked_s + policy.first_wait_s * draw if asked_s else 0.0)
+    server_wait_s = failure.retry_after_s or 0.0
+    return max(
+        whole_s * (0.5 + draw / 2), server_wait_s + policy.first_wait_s * draw if server_wait_s else 0.0
+    )
 
 
 def is_passing(failure: ApiFailure, *, repeats: bool = True, elsewhere: bool = False) -> bool:
-    """Say whether the same request may be answered another time, or by another site."""
+    """Return whether the same request may succeed later, or at another site."""
     if isinstance(failure, Unreachable):
         return repeats or not failure.sent
     if failure.code in ELSEWHERE:

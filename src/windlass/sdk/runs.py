@@ -1,6 +1,6 @@
-"""What the control API tells of runs, typed and frozen.
+"""Replies of the control API about runs, typed and frozen.
 
-Every record keeps all that was told: what has no name here, because a newer server tells it, is read as
+Every record keeps all fields of the reply: a field without a property here, as of a newer server, is read as
 `run["key"]`.
 """
 
@@ -19,19 +19,19 @@ OVER = ("stopped", "finished")
 
 @dataclass(frozen=True)
 class Facts:
-    """JSON that was told."""
+    """The fields of a JSON reply."""
 
-    told: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
     def __getitem__(self, key: str) -> Any:
-        return self.told[key]
+        return self.fields[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self.told.get(key, default)
+        return self.fields.get(key, default)
 
 
 class RunStatus(Facts):
-    """How a run stands."""
+    """The state of a run."""
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class RunStatus(Facts):
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody works on it any more."""
+        """Whether the run has ended: no process works on it any more."""
         return self.state in OVER
 
     @property
@@ -59,7 +59,7 @@ class RunStatus(Facts):
 
     @property
     def loss(self) -> float | None:
-        """Of the newest step that was told; None too when it is no number."""
+        """Of the newest step in the journal; None also if it is not a number."""
         return cast(float | None, self["loss"])
 
     @property
@@ -118,11 +118,11 @@ class Runs(list[RunStatus]):
 
 
 class GoodputReport(Facts):
-    """Where the seconds of a run went."""
+    """How a run spent its time."""
 
     @property
     def goodput(self) -> float:
-        """The share of the time in which the run was wanted that counts."""
+        """The share of the time meant for training that went into steps that count."""
         return float(self["goodput"])
 
     @property
@@ -143,7 +143,7 @@ class GoodputReport(Facts):
 
 
 class IncidentReport(Facts):
-    """Something that went wrong, and what was done about it."""
+    """An incident, and how it was resolved."""
 
     @property
     def kind(self) -> str:
@@ -177,7 +177,7 @@ class AuditReport(Facts):
         return int(self["samples_repeated"])
 
     def _repr_html_(self) -> str:
-        return facts_table({key: value for key, value in self.told.items() if not isinstance(value, list)})
+        return facts_table({key: value for key, value in self.fields.items() if not isinstance(value, list)})
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Which site to ask. Pure: what is known of each site, the time and random numbers are given.
+"""Which site to use, with a circuit breaker for each. Pure: health, time and random numbers are arguments.
 
-Sites of a lower rank go first; among equals, weights say how often each does (the law of DNS SRV records,
-RFC 2782). A site that failed `trip` times in a row rests, longer each time, and is then asked again by one
-call: if that is answered all calls come back, if not it rests on. A site that says Retry-After is left alone
-until then. Sites that rest or are busy are asked last, never not at all: who has only such sites tries them.
+Sites of a lower rank go first; within a rank, weights divide the calls (as in DNS SRV records, RFC 2782). A
+site that failed `trip` times in a row is left out (the circuit opens), longer each time, and is then probed
+by one call: if that succeeds all calls return, if not the circuit stays open. A site that sends Retry-After
+is left out until then. Sites that are left out are tried last, but not never: a client with only such sites
+tries them.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ class ServerSite:
 
 @dataclass(frozen=True)
 class Circuit:
-    """When a site is left alone, and for how long."""
+    """When a site is left out, and for how long."""
 
     trip: int = 2
     first_rest_s: float = 2.0
     max_rest_s: float = 60.0
     probe_s: float = 30.0
-    """How long one call may try a site that rested before another may."""
+    """How long one call may probe a site before another call may."""
 
 
 @dataclass(frozen=True)
 class SiteMemory:
-    """What is remembered of a site."""
+    """The remembered health of a site."""
 
     failures: int = 0
     """In a row."""
@@ -58,7 +59,7 @@ def as_sites(given: str | ServerSite | Sequence[str | ServerSite]) -> list[Serve
 
 
 def state(health: SiteMemory, circuit: Circuit, now: float) -> State:
-    """Say whether a site is to be asked now; "probe" is for one caller at a time."""
+    """Return whether a site is usable now; "probe" is for one caller at a time."""
     if health.failures >= circuit.trip:
         free = now >= health.rests_until and now >= health.probed_until
         return "probe" if free else "resting"
@@ -73,7 +74,7 @@ def order(
     now: float,
     draws: Sequence[float],
 ) -> list[ServerSite]:
-    """Return the sites in the order in which to ask them; `draws` has a number from [0, 1) for each."""
+    """Return the sites in the order in which to try them; `draws` has a number from [0, 1) for each."""
 
     def place(pair: tuple[ServerSite, float]) -> tuple[int, float, int, float]:
         site, drawn = pair
@@ -90,20 +91,20 @@ def order(
     return [site for site, _ in sorted(zip(sites, draws, strict=True), key=place)]
 
 
-def asked(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
-    """Remember that a call is on its way; after a rest it is the only one for a while."""
+def call_started(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
+    """Record that a call has started; if it is a probe, it is the only one for a while."""
     if health.failures < circuit.trip:
         return health
     return replace(health, probed_until=now + circuit.probe_s)
 
 
 def answered(health: SiteMemory) -> SiteMemory:
-    """Forget what was wrong: the site answers."""
+    """Record a success: the circuit closes."""
     return SiteMemory() if health != SiteMemory() else health
 
 
 def failed(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
-    """Count a failure; enough of them, or one after a rest, and the site rests."""
+    """Count a failure; after enough of them, or after a failed probe, the circuit opens."""
     failures = health.failures + 1
     if failures < circuit.trip:
         return replace(health, failures=failures)
@@ -112,5 +113,5 @@ def failed(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
 
 
 def busy(health: SiteMemory, now: float, for_s: float) -> SiteMemory:
-    """Remember that a site works, and asked to be left alone for a while."""
+    """Record that a site works, but sent Retry-After."""
     return SiteMemory(busy_until=now + for_s)

@@ -1,11 +1,11 @@
-"""Submits training on this machine, as `windlass jobs submit` does: it goes on when this program ends.
+"""Submits training on this machine, as `windlass jobs submit` does; it continues when this program ends.
 
     run = submit("poems.toml", settings={"train.steps": 1000}).run        # "poems/1"
     with Jobs(url, key) as jobs:
         jobs.follow(run)
 
-The command is started as a process, so nothing that trains is loaded here. Over the network nothing is
-submitted: a job file names paths of its machine.
+The command is started as a process, so no training code is loaded here. It does not work over the network,
+because a job file names paths of its machine; see `queue` for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windlass.spec.errors import AskedWrongly, ProcessFailed
 from windlass.spec.processes import CLI
 
 Value = bool | int | float | str
-ASKED_WRONGLY = 2
+USER_ERROR = 2
 MAX_SAID = 2000
 
 
@@ -45,7 +45,7 @@ def submit(
     resume: bool = False,
     home: str | PathLike[str] | None = None,
 ) -> Submitted:
-    """Build the corpus of a job file, plan it and start to train; return once it has started.
+    """Build the corpus of a job file, plan it and start training; return once it has started.
 
     submit("poems.toml", settings={"train.steps": 1000}, workers=2).run      # "poems/1"
     """
@@ -63,7 +63,7 @@ async def submit_async(
     resume: bool = False,
     home: str | PathLike[str] | None = None,
 ) -> Submitted:
-    """Do the same as submit(), for event loops."""
+    """The same as submit(), for event loops."""
     command = command_of(job, settings or {}, workers, elastic=elastic, resume=resume, home=home)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -82,7 +82,7 @@ def command_of(
     resume: bool,
     home: str | PathLike[str] | None,
 ) -> list[str]:
-    """Write the command; pure."""
+    """Return the command line; pure."""
     command = [sys.executable, "-m", CLI, "jobs", "submit", fspath(job), "--json"]
     for key, value in settings.items():
         command += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
@@ -93,13 +93,13 @@ def command_of(
 
 
 def submitted(code: int, out: bytes, errors: bytes) -> Submitted:
-    """Read what came of the command; pure."""
+    """Parse the output of the command; pure."""
     try:
-        told = json.loads(out)
+        result = json.loads(out)
     except ValueError:
         said = errors.decode("utf-8", "replace").strip()
         raise ProcessFailed(f"`windlass jobs submit` ended with {code}: {said[-MAX_SAID:]}") from None
-    if "error" in told:
-        kind = AskedWrongly if code == ASKED_WRONGLY else ProcessFailed
-        raise kind(told["error"]["message"], hint=told["error"]["hint"])
-    return Submitted(told["run"], told["path"], told["pid"])
+    if "error" in result:
+        kind = AskedWrongly if code == USER_ERROR else ProcessFailed
+        raise kind(result["error"]["message"], hint=result["error"]["hint"])
+    return Submitted(result["run"], result["path"], result["pid"])

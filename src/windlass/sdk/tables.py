@@ -15,7 +15,7 @@ BLOCK = "style='display:block;margin:4px 0'"
 
 
 def facts_table(rows: Mapping[str, object]) -> str:
-    """Show names beside values."""
+    """Show a table of names and values."""
     body = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(shown(value))}</td></tr>"
@@ -25,7 +25,7 @@ def facts_table(rows: Mapping[str, object]) -> str:
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Show rows under heads."""
+    """Show rows under headings."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(shown(value))}</td>" for value in row) + "</tr>" for row in rows
@@ -54,7 +54,7 @@ def bar(share: float | None, label: str) -> str:
 
 
 def stacked(parts: Mapping[str, float], whole: float, unit: str) -> str:
-    """Show parts of a whole beside each other, each named when pointed at."""
+    """Show parts of a whole in one bar, each with a tooltip."""
     left, drawn = 0.0, []
     for number, (name, size) in enumerate(parts.items()):
         width = WIDTH * size / whole if whole > 0 else 0.0
@@ -94,7 +94,7 @@ def curve(points: Sequence[tuple[float, float]], label: str, *, dots: bool = Fal
 
 
 def shown(value: object) -> str:
-    """Write a value for people: three figures that matter, a dash for what is not known."""
+    """Format a value for people: three significant figures, a dash for an unknown value."""
     if value is None:
         return "-"
     if isinstance(value, float):

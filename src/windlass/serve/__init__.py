@@ -1,10 +1,12 @@
-"""Prompts in, tokens out: two processes that meet only on the wire (windlass.spec.protocol.wire).
+"""Serves models: a gateway process and engine processes, which speak the wire (windlass.spec.protocol.wire).
 
-    a client -> gateway (HTTP, text, limits) -> the wire -> engine (token ids) -> tokens stream back
+    client -> gateway (HTTP, text, limits) -> the wire -> engine (token ids) -> tokens stream back
 
-The gateway never loads torch and outlives a crashing engine; the engine never sees text. vllm/ is another
-engine behind the same wire: a vLLM server on a machine with a GPU. figures/ is how several processes count
-together, and records/ what they share in the service's database.
+    `gateway`   the HTTP server: keys, quotas, routing, tokenising; never loads torch, survives engine crashes
+    `engine`    continuous batching over token ids; it never sees text
+    `vllm`      another engine behind the same wire: a vLLM server on a machine with a GPU
+    `metrics`   Prometheus metrics that several processes share
+    `records`   what the processes keep in the service's database: keys, tenants, quotas, the audit log
 
-Start at gateway/__init__.py for what clients see, at engine/step.py for how tokens are made.
+Start at `gateway` for what clients see, at `engine.step` for how tokens are made.
 """

@@ -1,5 +1,5 @@
 """Several sites that serve under one name.
 
-`dns` answers with the nearest healthy site, `replication` copies model versions to every site through a
-shared store, `rollout` brings a version to one site after the other.
+`dns` answers queries with the nearest healthy site, `replication` copies model versions to every site through
+a shared store, `rollout` makes the sites serve a version, one after the other.
 """

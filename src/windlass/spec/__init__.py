@@ -1,15 +1,17 @@
-"""What may be asked for, without doing any of it.
+"""Data types that all packages share: configuration, plans, errors and messages. Nothing here does any work.
 
-    job.toml -> read.py -> Job (job.py) -> Shape (shape.py) -> messages between processes
-    (spec/protocol/wire.py)
+    job.toml -> `read` -> Job (`job`) -> planner -> Run (`run`) -> trainer
 
-run.py is a job in which nothing is left open, config.py reads and writes Hugging Face's config.json,
-spec/protocol/entrypoint.py is what every process that we start promises, spec/protocol/progress.py how it
-says how far it has come; spec/protocol/elastic.py has the messages of an elastic run, spec/protocol/link.py
-carries them; spec/protocol/control.py has the bodies of the control API. errors.py is the one tree of errors,
-units.py reads "80GiB" and "3d", schema.py turns the job's models into a JSON Schema for editors and into the
-commented file that `windlass init` writes. calls/ reads half-typed calls of the API and of the command line,
-and offers what could come next.
+`job` is the whole job file; its tables are in `layout` (how a model is divided among processes), `sync` (how
+replicas agree), `cluster` (where processes run) and `serve`, which includes `limits`, `scale`, `rollout` and
+`privacy`. `config_model` is the base class of every table, `units` reads "80GiB" and "3d", `schema` writes
+the JSON Schema for editors and the commented file of `windlass init`, which `read` also writes back as TOML.
+Other files that users write: `fleet` (machines to plan for), `sites`, `backup` and `tenancy` (quotas).
 
-Start at job.py.
+`run` is a job in which the planner has decided everything; `settings` is what may change while it runs.
+`shape` has the sizes of a model, its weights and FLOPs; `config` reads and writes Hugging Face's config.json,
+`native_config` that of our own families. `home` finds the user's directory, `errors` is the tree of errors,
+`processes` lists every process entry point, and `protocol` has the messages between processes.
+
+Start at `job`.
 """

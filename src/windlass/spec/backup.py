@@ -1,4 +1,4 @@
-"""HOME/backup.toml: where the copies of a home go, how often, and how long they stay."""
+"""HOME/backup.toml: where a home is backed up to, how often, and how long snapshots are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = "backup.toml"
 
 
 class Keep(ConfigModel):
-    """How many snapshots stay, by age. The newest always does."""
+    """How many snapshots are kept, by age. The newest always is."""
 
     last: Annotated[int, Field(ge=1)] = Field(7, description="the newest so many")
     daily: Annotated[int, Field(ge=0)] = Field(7, description="the last of each of so many days")
@@ -31,6 +31,6 @@ class Backup(ConfigModel):
     corpora: bool = Field(
         False, description="keep the tokens of corpora as well, not only what describes them"
     )
-    rate: Bytes | None = Field(None, description="most bytes to send in a second, e.g. '20MiB'")
-    parallel: Annotated[int, Field(ge=1, le=64)] = Field(4, description="chunks on their way at once")
-    keep: Keep = Field(Keep(), description="how many snapshots stay")
+    rate: Bytes | None = Field(None, description="maximum bytes to send in a second, e.g. '20MiB'")
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(4, description="chunks in transfer at once")
+    keep: Keep = Field(Keep(), description="how many snapshots are kept")

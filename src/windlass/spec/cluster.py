@@ -1,7 +1,8 @@
 """Where a job's processes run: the `[cluster]` table of the job file.
 
-One file serves every backend. What only one of them understands, the others pass over; each description
-says whose it is. Secrets are named here and kept by the cluster: a job is copied into runs and models.
+One file serves every backend. A backend ignores keys that belong to another; each description says which
+backend uses it. Secrets are only named here and kept by the cluster, because a job is copied into runs and
+models.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from windlass.spec.config_model import Bytes, ConfigModel
 Backend = Literal["local", "ray", "kubernetes"]
 Placement = Literal["spread", "pack"]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-"""A name as Kubernetes takes it (RFC 1123)."""
+"""A valid Kubernetes name (RFC 1123)."""
 
 _SECRET = re.compile(r"(^|_)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Toleration(ConfigModel):
-    """A taint of nodes that the processes bear with (kubernetes)."""
+    """A taint of nodes that the processes tolerate (kubernetes)."""
 
     key: str | None = Field(None, description="the taint's key; every taint if left out")
     operator: Literal["Exists", "Equal"] = Field("Exists", description="whether the value must be equal too")
@@ -32,7 +33,7 @@ class Toleration(ConfigModel):
         None, description="the taint's effect; every effect if left out"
     )
     seconds: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="how long a taint with effect 'NoExecute' is borne with; for ever if left out"
+        None, description="how long a taint with effect 'NoExecute' is tolerated; for ever if left out"
     )
 
     @model_validator(mode="after")
@@ -57,13 +58,15 @@ class VolumeSpec(ConfigModel):
         None, description="a directory of the node that holds it"
     )
     size: Bytes | None = Field(
-        None, description="make the claim, with so much room; if left out, it is there already"
+        None, description="create the claim with this size; if left out, it must exist"
     )
     storage_class: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")] | None = Field(
-        None, description="what a claim that is made is stored on; the cluster's default if left out"
+        None, description="storage class of a created claim; the cluster's default if left out"
     )
-    scratch: Bytes | None = Field(None, description="empty and gone with the process, of at most this size")
-    read_only: bool = Field(False, description="nobody may write to it")
+    scratch: Bytes | None = Field(
+        None, description="an empty volume of at most this size, deleted with the process"
+    )
+    read_only: bool = Field(False, description="mount it read-only")
 
     @model_validator(mode="after")
     def _one_kind(self) -> VolumeSpec:
@@ -82,7 +85,7 @@ class Cluster(ConfigModel):
 
     backend: Backend | None = Field(
         None,
-        description="who starts processes: this machine, Ray or Kubernetes; if left out, the command itself",
+        description="what starts processes: this machine, Ray or Kubernetes; if left out, the command itself",
     )
     address: str | None = Field(
         None,
@@ -93,17 +96,17 @@ class Cluster(ConfigModel):
         1, description="machines to divide the workers among, equally"
     )
     cores: Annotated[float, Field(gt=0)] | None = Field(None, description="CPU cores for each worker")
-    memory: Bytes | None = Field(None, description="most memory of each worker, e.g. '8GiB'")
+    memory: Bytes | None = Field(None, description="maximum memory of each worker, e.g. '8GiB'")
     gpus: Annotated[int, Field(ge=0)] = Field(0, description="GPUs for each worker")
     placement: Placement = Field(
         "spread", description="put the parts of a run on different machines, or close together"
     )
     gang: bool = Field(True, description="start all at once or none: parts of a run wait for each other")
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(
-        0, description="who goes first where not all have room; higher goes first (local, kubernetes)"
+        0, description="which job goes first when resources are short; higher goes first (local, kubernetes)"
     )
     restarts: Annotated[int, Field(ge=0)] = Field(
-        10, description="how often a part that ended badly is started again, each"
+        10, description="how often each part that failed is restarted"
     )
     env: dict[str, str] = Field({}, description="environment variables of the processes")
     secrets: dict[str, str] = Field(
@@ -120,7 +123,7 @@ class Cluster(ConfigModel):
     )
     node_selector: dict[str, str] = Field({}, description="labels that a node must have (ray, kubernetes)")
     tolerations: tuple[Toleration, ...] = Field(
-        (), description="taints of nodes that the processes bear with (kubernetes)"
+        (), description="taints of nodes that the processes tolerate (kubernetes)"
     )
     volumes: tuple[VolumeSpec, ...] = Field(
         (), description="directories that every process sees (kubernetes)"
@@ -150,5 +153,5 @@ class Cluster(ConfigModel):
     def _mounts_once(self) -> Cluster:
         mounts = [volume.mount for volume in self.volumes]
         if twice := sorted({mount for mount in mounts if mounts.count(mount) > 1}):
-            raise ValueError(f"volumes: two of them are at '{twice[0]}'")
+            raise ValueError(f"volumes: two are mounted at '{twice[0]}'")
         return self

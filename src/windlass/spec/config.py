@@ -34,7 +34,7 @@ ARCHITECTURES = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Model", "GPT2DoubleHeadsModel"),
     "bert": ("BertForMaskedLM", "BertForPreTraining", "BertModel"),
 }
-"""What may be read, by family; the first is what is written."""
+"""Architectures that can be read, by family; the first is the one that is written."""
 
 SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -76,7 +76,7 @@ _LLAMA3 = {
 
 
 def network_from_config(config: Config, where: str) -> Network:
-    """Read the shape of a model that has weights and learns by gradients."""
+    """Read the shape of a model that is trained by gradients."""
     shape = shape_from_config(config, where)
     if isinstance(shape, NgramShape | HmmShape):
         raise BadInput(
@@ -160,7 +160,7 @@ def _family(config: Config, where: str) -> str:
 def _llama(config: Config, where: str) -> LlamaShape:
     size = _sizes(config, where)
     width, heads = size("hidden_size"), size("num_attention_heads")
-    # 0 stands for "not given"; where given and equal to what follows from the width, it says nothing.
+    # 0 means "not given"; a value equal to the one derived from the width adds nothing.
     head_width = size("head_dim", 0)
     theta, scaling = _rope(config, where)
     return LlamaShape(
@@ -228,7 +228,7 @@ def _sizes(config: Config, where: str) -> Callable[..., int]:
 
 
 def _rope(config: Config, where: str) -> tuple[float, RopeScaling | None]:
-    """Read rotary positions from `rope_parameters`, or from `rope_theta` beside `rope_scaling`."""
+    """Read rotary positions from `rope_parameters`, or from `rope_theta` and `rope_scaling`."""
     field = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     table = config.get(field) or {}
     if not isinstance(table, Mapping):

@@ -1,4 +1,4 @@
-"""The root of every table that people write, and the kinds of values that they put in."""
+"""The base class of every table in a configuration file, and the types of its values."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ConfigModel(BaseModel):
-    """A table of the job file: immutable, and closed to keys it does not know."""
+    """A table of a configuration file: immutable; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

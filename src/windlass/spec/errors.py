@@ -1,14 +1,14 @@
 """Every error that Windlass raises on purpose.
 
-    WindlassError                exit code 1: our fault, or the machine's
-    |-- AskedWrongly             exit code 2: the user can put it right
+    WindlassError                exit code 1: a fault of Windlass or of the machine
+    |-- AskedWrongly             exit code 2: the user can correct it
     |   |-- BadJob               the job file
     |   |-- BadInput             a corpus, model directory, option or argument
     |   |-- NotFound             a name that does not exist
     |   `-- InUse                a name or port that is taken
-    |-- Damaged                  bytes that are not what was written
+    |-- Damaged                  stored bytes that differ from their manifest
     |-- StoreFailed              bytes that could not be read or written
-    `-- ProcessFailed            a process that we started and that died
+    `-- ProcessFailed            a child process that died
 
 The message says what and where; the hint says what would be right.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 
 class WindlassError(Exception):
-    """The root: a message, a hint, and the exit code of the command that meets it."""
+    """The root: a message, a hint, and the exit code of a command that fails with it."""
 
     exit_code = 1
 
@@ -31,13 +31,13 @@ class WindlassError(Exception):
 
 
 class AskedWrongly(WindlassError):
-    """Something that the user asked for cannot be; asking differently helps."""
+    """The user's request is invalid or impossible; a different request can succeed."""
 
     exit_code = 2
 
 
 class BadJob(AskedWrongly):
-    """The job file says something it may not say."""
+    """The job file is invalid."""
 
 
 class BadInput(AskedWrongly):
@@ -61,11 +61,11 @@ class StoreFailed(WindlassError):
 
 
 class ProcessFailed(WindlassError):
-    """A process that we started ended badly."""
+    """A child process failed."""
 
 
 def nearest(name: str, allowed: list[str]) -> str | None:
-    """Return the allowed name that a typing slip most likely meant, or None when none is close."""
+    """Return the allowed name closest to a misspelt one, or None when none is close."""
     import difflib
 
     found = difflib.get_close_matches(name.lower(), [a.lower() for a in allowed], n=1, cutoff=0.6)
@@ -75,7 +75,7 @@ def nearest(name: str, allowed: list[str]) -> str | None:
 
 
 def did_you_mean(name: str, allowed: list[str]) -> str:
-    """Say the nearest right name, or all of them when none is near."""
+    """Return a hint with the nearest allowed name, or with all of them when none is near."""
     close = nearest(name, allowed)
     if close is not None:
         return f"did you mean '{close}'?"

@@ -1,7 +1,7 @@
 """A fleet: the machines that a plan may use, equal or not, and what they cost.
 
-Input: a TOML file (docs/formats/fleet.md), or a few words like "64xH100-SXM5" or "64xH100+32xA100".
-Output: a Fleet. What is left out, the catalogue of devices says; which devices it knows is not known here.
+Input: a TOML file (docs/formats/fleet.md), or a few words like "64xH100-SXM5" or "64xH100+32xA100". Output: a
+Fleet. The planner takes what is left out from its catalogue of devices, which this module does not know.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 
 PER_MACHINE = 8
-"""Devices of a machine where nobody says so."""
+"""Devices of a machine if a fleet in words does not say."""
 _WORDS = re.compile(r"\s*([0-9]+)\s*[xX*]\s*(\S+)\s*")
 
 
@@ -78,7 +78,7 @@ class Fleet(ConfigModel):
         None, description="power of the building over power of the machines"
     )
     dollars_kwh: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="price of energy, for machines that one owns"
+        None, description="price of energy, for machines that you own"
     )
 
     @field_validator("machines")
@@ -94,7 +94,7 @@ class Fleet(ConfigModel):
 
 
 def fleet_of(text: str, price_h: float | None = None) -> Fleet:
-    """Read a fleet file, or words like "64xH100-SXM5"; a price given beside it holds for all devices."""
+    """Read a fleet file, or words like "64xH100-SXM5"; `price_h` replaces the price of all devices."""
     in_a_file = text.endswith(".toml") or Path(text).is_file()
     fleet = read_fleet(Path(text)) if in_a_file else fleet_in_words(text)
     if price_h is None:
@@ -104,7 +104,7 @@ def fleet_of(text: str, price_h: float | None = None) -> Fleet:
 
 
 def fleet_in_words(text: str) -> Fleet:
-    """Read words like "64xH100+32xA100"; no file is looked for."""
+    """Read words like "64xH100+32xA100", never a file."""
     return parse(Fleet, {"machines": [_group(part) for part in text.split("+")]}, f"--fleet {text}")
 
 

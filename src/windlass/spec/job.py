@@ -74,12 +74,12 @@ class CacheSpec(ConfigModel):
 
     policy: Literal["lru", "lfu", "mru", "arc"] = Field(
         "mru",
-        description="which shard goes first: read longest ago, least often, last (best for shuffled and for"
-        " repeated reading), or adaptive (arc)",
+        description="which shard to evict first: least recently, least frequently or most recently used (best"
+        " for shuffled and for repeated reading), or adaptive (arc)",
     )
-    bytes: Bytes = Field(10 << 30, description="most bytes of shards on disk, e.g. '100GiB'")
+    bytes: Bytes = Field(10 << 30, description="maximum bytes of shards on disk, e.g. '100GiB'")
     prefetch: Annotated[int, Field(ge=0, le=512)] = Field(
-        64, description="most shards to fetch ahead of their use"
+        64, description="maximum number of shards to fetch ahead of their use"
     )
     folder: str | None = Field(
         None,
@@ -148,9 +148,9 @@ class NgramSpec(ConfigModel):
     prune: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (), description="drop sequences seen no oftener than this, by order; the last number repeats"
     )
-    memory: Bytes = Field(1 << 30, description="most memory to count in, e.g. '1GiB'; the rest goes to disk")
+    memory: Bytes = Field(1 << 30, description="memory to count in, e.g. '1GiB'; the rest goes to disk")
     runner: Literal["pool", "direct", "flink", "spark", "dataflow"] = Field(
-        "pool", description="who counts: processes here (pool), or a runner of Apache Beam; the same model"
+        "pool", description="what counts: local processes (pool), or a runner of Apache Beam; the same model"
     )
     runner_options: tuple[str, ...] = Field(
         (), description="passed on to Beam's runner, as 'key=value', e.g. 'flink_master=host:8081'"
@@ -191,7 +191,7 @@ class Hmm(ConfigModel):
 
     states: Annotated[int, Field(ge=1, le=65536)] = Field(128, description="number of hidden states")
     initial: Literal["classes", "random"] = Field(
-        "classes", description="begin with states that stand for classes of tokens with like neighbours"
+        "classes", description="initial states: classes of tokens with similar neighbours, or random"
     )
     smoothing: Annotated[float, Field(ge=0)] = Field(
         1e-3, description="added to every expected count, so that nothing becomes impossible; 0 for none"
@@ -225,17 +225,17 @@ GRADIENT_KEYS = (
     "batch_sequences", "micro_batch_sequences", "learning_rate", "schedule", "warmup_steps", "final_share",
     "decay_share", "weight_decay", "beta1", "beta2", "epsilon", "clip", "scaling", "mask_share",
 )  # fmt: skip
-"""Of [train], what those have no use for."""
+"""Keys of [train] that statistical families do not use."""
 
 
 class ModelSpec(ConfigModel):
-    """The model to train; what is left out, the planner fills in."""
+    """The model to train; the planner fills in what is left out."""
 
     family: Literal["llama", "gpt2", "bert", "mlp", "ngram", "hmm"] = Field(
         "llama", description="transformers compatible with Hugging Face, or older kinds"
     )
     parameters: Count | None = Field(None, description="aim for about this many weights, e.g. '15M'")
-    start_from: str | None = Field(None, description="go on from this registered model, e.g. 'base@3'")
+    start_from: str | None = Field(None, description="start from this registered model, e.g. 'base@3'")
     context: Annotated[int, Field(ge=2)] | None = Field(None, description="longest sequence, in tokens")
     layers: Annotated[int, Field(ge=1)] | None = Field(None, description="number of blocks")
     width: Annotated[int, Field(ge=1)] | None = Field(None, description="width of the residual stream")
@@ -374,7 +374,7 @@ class Checkpoint(ConfigModel):
     store: str | None = Field(
         None,
         description="URL or absolute path where copies of the checkpoints are kept, e.g. 's3://bucket/runs';"
-        " they are sent while training goes on",
+        " they are uploaded in the background",
     )
     keep: Annotated[int, Field(ge=1)] | None = Field(
         None, description="checkpoints on local disk; [train] checkpoint_keep if left out"
@@ -402,22 +402,22 @@ class Checkpoint(ConfigModel):
 
 
 class Elastic(ConfigModel):
-    """How a run with `--elastic` goes on when workers come and go."""
+    """How a run with `--elastic` continues when workers join, leave or fail."""
 
-    least: Annotated[int, Field(ge=1, le=65536)] = Field(
-        1, description="fewest workers to go on with; with fewer the run waits"
+    min_workers: Annotated[int, Field(ge=1, le=65536)] = Field(
+        1, description="minimum number of workers to train with; with fewer the run waits"
     )
     spares: Annotated[int, Field(ge=0, le=1024)] = Field(
-        0, description="workers kept ready beside those that train, to take the place of a lost one at once"
+        0, description="spare workers kept ready, to replace a lost one at once"
     )
     deterministic: bool = Field(
         False,
-        description="end with the same bits whatever happened on the way: gradients are added up in the order"
-        " of the [layout], however many workers compute them",
+        description="end with the same bits whichever workers join or fail: gradients are added up in the"
+        " order of the [layout], however many workers compute them",
     )
     balance: bool = Field(True, description="give slower workers smaller shares of the batch")
     slow_factor: Annotated[float, Field(ge=1.5)] = Field(
-        4.0, description="set a worker aside that is slower than the others by this factor"
+        4.0, description="exclude a worker that is slower than the others by this factor"
     )
 
 
@@ -428,7 +428,7 @@ class Job(ConfigModel):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(1, description="fixes every random choice")
     corpus: Corpus = Field(Corpus(), description="the text to train on")
     model: ModelSpec = Field(
-        ModelSpec(), description="the model to train; what is left out, the planner fills in"
+        ModelSpec(), description="the model to train; the planner fills in what is left out"
     )
     train: Train = Field(Train(), description="how long and how fast to learn")
     layout: Layout = Field(
@@ -439,7 +439,7 @@ class Job(ConfigModel):
         Checkpoint(), description="where checkpoints go, how often, and how long they stay"
     )
     elastic: Elastic = Field(
-        Elastic(), description="how a run with --elastic goes on when workers come and go"
+        Elastic(), description="how a run with --elastic continues when workers join, leave or fail"
     )
     machine: MachineSpec = Field(MachineSpec(), description="what one process may use")
     cluster: Cluster = Field(
@@ -474,7 +474,7 @@ class Job(ConfigModel):
 
 
 def _foreign(job: Job) -> Iterator[str]:
-    """Yield why settings do not go with a family that is trained by counting: nobody would read them."""
+    """Yield why settings do not go with a family that is trained by counting: they would be ignored."""
     family = job.model.family
     if family not in STATISTICS:
         return
@@ -489,7 +489,7 @@ def _foreign(job: Job) -> Iterator[str]:
 
 
 def server_misfit(job: Job) -> str | None:
-    """Say why a job cannot be done on a parameter server, None where it can or does not ask for one."""
+    """Return why a job cannot run on parameter servers, None if it can or does not use them."""
     if job.sync.policy != "server":
         return None
     if job.layout.world != job.layout.dp:
@@ -510,7 +510,7 @@ def server_misfit(job: Job) -> str | None:
 
 
 def objective_of(job: Job) -> Literal["causal", "masked"]:
-    """Return the training objective: the one asked for, or the one that the family is made for."""
+    """Return the training objective: the requested one, or the family's own."""
     if job.train.objective is not None:
         return job.train.objective
     return "masked" if job.model.family == "bert" else "causal"

@@ -1,6 +1,6 @@
-"""How one model lies on many processes, and which layouts are impossible.
+"""How one model is divided among many processes, and which layouts are impossible.
 
-The processes form a grid. Each axis divides something else:
+The processes form a mesh. Each axis divides something else:
 
     pp       layers: a row of stages, through which micro-batches flow
     dp       the batch: replicas that hold everything and add up their gradients
@@ -8,8 +8,8 @@ The processes form a grid. Each axis divides something else:
     cp       the sequence: every process has a part of its tokens
     tp       features: heads and inner widths
 
-A Cut says which layers each stage got and which features each `tp` process got. It is plain data: printed,
-saved with every checkpoint, and drawn by `windlass plan show-cut`.
+A Partition says which layers each stage has and which features each `tp` process has. It is plain data:
+printed, saved with every checkpoint, and drawn by `windlass plan show-cut`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Schedule = Literal[
 ]
 
 AXES = ("pp", "dp", "sharded", "cp", "tp")
-"""From the slowest links to the fastest: neighbours along tp talk most."""
+"""From the slowest links to the fastest: neighbours along tp communicate most."""
 
 ONE_STAGE = ("gpipe", "1f1b", "asynchronous")
 """Schedules in which a process has one stage; the others need several."""
 V_SHAPED = ("zbv", "dualpipe-v")
-"""Schedules in which the first and the last stage meet on one process, two stages each."""
+"""Schedules in which a process has two stages, and the first and the last stage share one process."""
 
 
 class Layout(ConfigModel):
@@ -75,7 +75,7 @@ class Layout(ConfigModel):
         "sequential", description="which process gets which stage"
     )
     recut: Literal["off", "propose", "apply"] = Field(
-        "propose", description="when stages drift apart in speed: nothing, say a better cut, or use it"
+        "propose", description="when stages drift apart in speed: do nothing, suggest a better cut, or use it"
     )
     shares: tuple[Degree, ...] | None = Field(
         None, description="weights by which unequal replicas divide the batch, e.g. [3, 1]"
@@ -101,7 +101,7 @@ class Layout(ConfigModel):
         return self.pp * self.virtual
 
     def position_of(self, stage: int) -> int:
-        """Return where along the pipeline axis a stage lives: in loops, or down and up again as a V."""
+        """Return the position of a stage along the pipeline axis: round-robin, or down and up as a V."""
         if self.schedule in V_SHAPED and stage >= self.pp:
             return self.stage_count - 1 - stage
         return stage % self.pp
@@ -138,9 +138,9 @@ class StageSlice(ConfigModel):
     embedding: bool
     head: bool
     position: int
-    """Where along the pipeline axis the stage lives."""
+    """The stage's position along the pipeline axis."""
     cost: float
-    """Its share of the whole model's work, as far as the cutter knew."""
+    """Its share of the whole model's work, as estimated when the model was partitioned."""
 
 
 class Partition(ConfigModel):
@@ -150,7 +150,7 @@ class Partition(ConfigModel):
     features: dict[str, int]
     """For each kind of weight that `tp` divides: the dimension along which it is divided."""
     how: str
-    """By which rule, for people."""
+    """The rule by which the layers were divided, as text."""
 
     def at(self, position: int) -> tuple[StageSlice, ...]:
         """Return the stages of one process along the pipeline axis."""
@@ -158,7 +158,7 @@ class Partition(ConfigModel):
 
 
 def parse_layout(text: str, start: Layout | None = None) -> Layout:
-    """Read "dp=2,tp=2" or "pp=2,stages=5:7"; what is not said stays as in `start`."""
+    """Read "dp=2,tp=2" or "pp=2,stages=5:7"; keys left out stay as in `start`."""
     given = (start or Layout()).model_dump()
     for part in filter(None, (p.strip() for p in text.split(","))):
         key, equals, value = (s.strip() for s in part.partition("="))
@@ -179,9 +179,9 @@ def parse_layout(text: str, start: Layout | None = None) -> Layout:
 
 
 def check_layout(layout: Layout, shape: Shape, batch_sequences: int, micro_batch_sequences: int = 1) -> None:
-    """Refuse a layout that this model or this batch cannot have, with the reason.
+    """Raise BadInput with the reason if this model or this batch cannot have the layout.
 
-    The size of a micro-batch counts where the layout does not say their number.
+    `micro_batch_sequences` is used if the layout does not give the number of micro-batches.
     """
     if isinstance(shape, NgramShape | HmmShape):
         reason = next(_statistic_misfits(layout, shape), None)
@@ -192,7 +192,7 @@ def check_layout(layout: Layout, shape: Shape, batch_sequences: int, micro_batch
 
 
 def _contradictions(layout: Layout) -> Iterator[str]:
-    """Yield what no model could have."""
+    """Yield contradictions that make a layout impossible for any model."""
     if layout.schedule in ONE_STAGE and layout.virtual > 1:
         yield f"schedule '{layout.schedule}' has one stage a process; use 'interleaved' with virtual"
     if layout.pp > 1 and layout.schedule in V_SHAPED and layout.virtual != 2:
@@ -210,7 +210,7 @@ def _contradictions(layout: Layout) -> Iterator[str]:
 
 
 def _statistic_misfits(layout: Layout, shape: NgramShape | HmmShape) -> Iterator[str]:
-    """Yield what does not go with counting: its text can be divided, the model cannot."""
+    """Yield why a counted model cannot have the layout: its text can be divided, the model cannot."""
     if layout.world > layout.dp:
         yield f"a model of family '{shape.family}' is not divided; use dp to divide its text"
     if layout.dp > 1 and isinstance(shape, NgramShape):
@@ -218,7 +218,7 @@ def _statistic_misfits(layout: Layout, shape: NgramShape | HmmShape) -> Iterator
 
 
 def _misfits(layout: Layout, shape: Network, batch_sequences: int, micro_sequences: int) -> Iterator[str]:
-    """Yield what this model and this batch forbid."""
+    """Yield why this model or this batch cannot have the layout."""
     if isinstance(shape, MlpShape) and layout.tp * layout.pp * layout.cp > 1:
         yield "an mlp is small; divide its text (dp) or its weights (sharded), not its layers or features"
     if layout.stage_count > shape.layers:

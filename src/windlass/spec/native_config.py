@@ -1,7 +1,7 @@
 """The config.json of families that only Windlass has: mlp, ngram, hmm.
 
-It lies where Hugging Face's lies and says `model_type` as theirs does, so that one look at a directory
-tells what is in it. Its other fields are those of the shape, to the letter.
+It has the same place and the same `model_type` key as Hugging Face's, so that one look at a directory
+tells what is in it. Its other fields are exactly those of the shape.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def own_shape(config: Mapping[str, Any], where: str) -> Own:
         field = ".".join(str(part) for part in detail["loc"])
         raise BadInput(f"{where}: {field + ': ' if field else ''}{detail['msg']}") from None
     if not isinstance(shape, Own):
-        raise BadInput(f"{where}: model_type '{config['model_type']}' is not a family of ours")
+        raise BadInput(f"{where}: model_type '{config['model_type']}' is not one of Windlass's own families")
     return shape
 
 

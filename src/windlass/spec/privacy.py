@@ -1,4 +1,4 @@
-"""What a service keeps about those who use it, and for how long. Left alone, it keeps no prompt at all."""
+"""What a service keeps about its users, and for how long. By default it keeps no prompts."""
 
 from __future__ import annotations
 

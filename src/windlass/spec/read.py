@@ -6,6 +6,7 @@ Output: a Job. Paths in the file are relative to the file, so a job works from a
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
 
 
 def job_from(data: dict[str, Any], overrides: Sequence[str], where: str, folder: Path) -> Job:
-    """Make a job of tables, wherever they come from; relative paths are seen from `folder`."""
+    """Build a job from tables of any origin; relative paths are relative to `folder`."""
     for override in overrides:
         override_in(data, override)
     return anchored(parse(Job, data, where), folder)
@@ -58,15 +59,15 @@ def parse(model: type[M], data: Any, where: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        told = [_explain(model, detail) for detail in error.errors()]
-    message, hint = told[0]
-    others = [f"also: {m}" + (f" ({h})" if h else "") for m, h in told[1:]]
+        mistakes = [_explain(model, detail) for detail in error.errors()]
+    message, hint = mistakes[0]
+    others = [f"also: {m}" + (f" ({h})" if h else "") for m, h in mistakes[1:]]
     hints = ([hint] if hint else []) + others
     raise BadJob(f"{where}: {message}", hint="\n    ".join(hints) or None)
 
 
 def anchored(job: Job, folder: Path) -> Job:
-    """Make relative paths in the job absolute, as seen from the folder that holds the file."""
+    """Make relative paths in the job absolute; they are relative to the folder that holds the file."""
     corpus = job.corpus
     tokenizer = corpus.tokenizer
     if tokenizer.path is not None:
@@ -117,7 +118,7 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> tuple[str, str | N
 
 
 def _place(loc: tuple[int | str, ...], model: type[BaseModel] | None) -> tuple[list[str], str]:
-    """Tell tables from the key: tables are the names that are tables of `model`, the rest is the key."""
+    """Split an error's location: leading names that are tables of `model`, and the key."""
     tables: list[str] = []
     names = list(loc)
     while names and isinstance(names[0], str) and model is not None:
@@ -166,3 +167,20 @@ def _plain(detail: ErrorDetails) -> str:
             return "is missing"
         case _:
             return f"{given} is not right: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def job_text(job: Job, *, short: bool = False, given: bool = False) -> str:
+    """Return a job file with every setting, one table a line; unset keys are left out.
+
+    `short` leaves out values that equal their default; `given` writes only keys that were set explicitly.
+    """
+    body = job.model_dump(mode="json", exclude_none=True, exclude_defaults=short, exclude_unset=given)
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in body.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

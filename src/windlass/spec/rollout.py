@@ -1,4 +1,4 @@
-"""The tables [serve.health] and [serve.rollout] of the job file: when a replica is unwell, a version bad."""
+"""The tables [serve.health] and [serve.rollout] of the job file: probes of replicas, and canary roll-outs."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ Small = Annotated[float, Field(gt=0, lt=0.5)]
 
 
 class HealthChecks(ConfigModel):
-    """How replicas are asked questions whose answers are known."""
+    """How replicas are probed with prompts whose answers are known."""
 
-    every: Seconds = Field(3.0, description="time between two questions to a replica")
+    every: Seconds = Field(3.0, description="time between two probes of a replica")
     within: Seconds = Field(
         5.0, description="an answer that takes longer is slow; longer times are allowed under load"
     )
     bad: Annotated[int, Field(ge=2, le=50)] = Field(
-        2, description="a replica is unwell after so many bad answers ..."
+        2, description="a replica is unhealthy after so many bad answers ..."
     )
-    of: Annotated[int, Field(ge=2, le=100)] = Field(4, description="... among so many of the last")
+    of: Annotated[int, Field(ge=2, le=100)] = Field(4, description="... among the last so many")
     good: Annotated[int, Field(ge=1, le=100)] = Field(
-        3, description="good answers in a row that make it well again"
+        3, description="good answers in a row that make it healthy again"
     )
-    restart_after: Seconds = Field(30.0, description="a replica that is slow for so long is started afresh")
+    restart_after: Seconds = Field(30.0, description="a replica that is slow for so long is restarted")
 
     remember: bool = Field(
-        True, description="hold versions to the answers of earlier starts; false records them anew, once"
+        True, description="compare with the answers of earlier starts; false records them anew, once"
     )
 
     @model_validator(mode="after")
     def _fits(self) -> HealthChecks:
         if self.bad > self.of:
-            raise ValueError(f"bad ({self.bad}) cannot be more than of ({self.of})")
+            raise ValueError(f"bad must be at most of ({self.of}), got {self.bad}")
         return self
 
 
 class Rollout(ConfigModel):
-    """When a version that is rolled out gets more requests, and when it is taken back."""
+    """When a new version gets more requests, and when it is rolled back."""
 
     stages: Annotated[tuple[Share, ...], Field(min_length=1)] = Field(
-        (0.05, 0.25, 0.5, 1.0), description="parts of the requests that it gets, one after another"
+        (0.05, 0.25, 0.5, 1.0), description="shares of the requests that the new version gets, stage by stage"
     )
     shadow: Share = Field(0.0, description="share of requests that are copied to it before the first stage")
-    gate: bool = Field(True, description="compare both versions on our own questions before any request")
-    requests: Annotated[int, Field(ge=0)] = Field(20, description="least number of answers in every stage")
-    seconds: Seconds = Field(10.0, description="least duration of every stage")
-    patience: Seconds = Field(86400.0, description="a roll-out that is undecided for so long is taken back")
-    standby: Seconds = Field(600.0, description="so long the old version stays ready after a promotion")
+    gate: bool = Field(True, description="compare both versions on built-in prompts before any request")
+    requests: Annotated[int, Field(ge=0)] = Field(20, description="minimum number of answers in every stage")
+    seconds: Seconds = Field(10.0, description="minimum duration of every stage")
+    patience: Seconds = Field(86400.0, description="a roll-out that is undecided for so long is rolled back")
+    standby: Seconds = Field(600.0, description="how long the old version stays ready after a promotion")
     false_alarms: Small = Field(
-        0.01, description="most probability that a version as good as the other is ever taken back"
+        0.01, description="maximum probability that a version as good as the other is ever rolled back"
     )
-    doubt: Small = Field(0.05, description="most probability that an unbearable version is promoted")
+    doubt: Small = Field(0.05, description="maximum probability that an unacceptable version is promoted")
     errors: Share = Field(0.02, description="tolerated share of failed answers, beyond the other version's")
     slower: Annotated[float, Field(ge=1)] = Field(
         2.0, description="an answer is slow if it takes so many times as long as the other version's"
@@ -65,7 +65,7 @@ class Rollout(ConfigModel):
     length: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         0.25, description="answers may be the longer (or shorter) ones half of the time, and so much more"
     )
-    held_out: Share = Field(0.05, description="tolerated bits per byte beyond the other's, as a part of them")
+    held_out: Share = Field(0.05, description="tolerated bits per byte beyond the other's, as a share")
 
     @model_validator(mode="after")
     def _rises(self) -> Rollout:

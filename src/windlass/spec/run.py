@@ -4,8 +4,8 @@ The planner turns a Job into a Run; the trainer does what it says and nothing el
 run.json in the run's directory, whose other parts are named here:
 
     run.json        this plan
-    journal.jsonl   what happened
-    settings.json   what it was asked to change meanwhile, if anything (spec.settings)
+    journal.jsonl   events of the run
+    settings.json   the newest request to change settings, if there is one (spec.settings)
     checkpoints/    step-00000020/ ...
     store.json      where copies of the checkpoints are sent, if anywhere (docs/formats/mirror.md)
     tensorboard/    event files
@@ -28,24 +28,24 @@ STORE_FILE = "store.json"
 TENSORBOARD = "tensorboard"
 RESULT = "model"
 LINEAGE = "windlass.json"
-"""In a model directory: where the model comes from and how good it is."""
+"""File in a model directory: where the model comes from and how good it is."""
 
 
 class RunPrediction(ConfigModel):
-    """What the planner expects; the journal shows what came."""
+    """What the planner expects; the journal has the actual figures."""
 
     tokens_per_s: float
     seconds: float
     loss: float | None
-    """None where no law says it: of masked tokens, and of a model that goes on from another."""
+    """None where no scaling law applies: for masked tokens, and for a model that starts from another."""
     memory_bytes: int
     plain_s: float | None = None
-    """Of what is counted, the seconds before earlier runs corrected them: later runs are compared with it."""
+    """For counted families, the seconds before correction by earlier runs; later runs compare with them."""
     reasons: tuple[str, ...] = ()
 
 
 class Run(ConfigModel):
-    """Everything that decides the bits of the result."""
+    """Everything that determines the bits of the result."""
 
     job: Job
     shape: Shape
@@ -71,7 +71,7 @@ class Run(ConfigModel):
 
     @property
     def network(self) -> Network:
-        """The shape of a run that learns by gradients; there is no other in what asks for it."""
+        """The shape of a run that trains by gradients; callers use it for such runs only."""
         assert not isinstance(self.shape, NgramShape | HmmShape)
         return self.shape
 

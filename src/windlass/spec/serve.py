@@ -1,4 +1,4 @@
-"""The table [serve] of the job file: how to answer.
+"""The table [serve] of the job file: how a model is served.
 
 Every table is a frozen model that refuses keys it does not know.
 """
@@ -19,21 +19,21 @@ from windlass.spec.scale import Scale
 
 
 class Transport(ConfigModel):
-    """What one connection may take: time, bytes and places. Clients that need more are cut."""
+    """Limits of one connection: time, bytes and number. A connection beyond them is closed."""
 
     head_s: Seconds = Field(10.0, description="for the head of a request, from its first byte")
     idle_s: Seconds = Field(75.0, description="between two requests on one connection")
     stalled_s: Seconds = Field(60.0, description="for a client to take 16 KiB that wait for it")
-    head_bytes: Bytes = Field(32768, description="most bytes in the head of a request")
-    headers: Annotated[int, Field(ge=8)] = Field(100, description="most headers of a request")
-    connections: Annotated[int, Field(ge=1)] = Field(16384, description="most connections of one gateway")
+    head_bytes: Bytes = Field(32768, description="maximum bytes in the head of a request")
+    headers: Annotated[int, Field(ge=8)] = Field(100, description="maximum headers of a request")
+    connections: Annotated[int, Field(ge=1)] = Field(16384, description="maximum connections of one gateway")
     connections_per_address: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="most connections from one address; 512 if left out, and this machine has no limit"
+        None, description="maximum connections from one address; if left out 512, and no limit on loopback"
     )
 
 
 class Price(ConfigModel):
-    """What tokens cost. Nothing is charged: callers are told beforehand."""
+    """What tokens cost. Nothing is charged: dry runs and the web page show the price beforehand."""
 
     read: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = Field(
         0.0, description="for a million tokens of prompts"
@@ -45,13 +45,13 @@ class Price(ConfigModel):
         "USD", description="its code, as ISO 4217 has it"
     )
 
-    def most(self, prompt_tokens: int, max_tokens: int) -> float:
-        """Return what a request costs if its answers are as long as they may be."""
+    def max_cost(self, prompt_tokens: int, max_tokens: int) -> float:
+        """Return what a request costs if its answers have the maximum length."""
         return (prompt_tokens * self.read + max_tokens * self.write) / 1e6
 
 
 class Serve(ConfigModel):
-    """How to answer."""
+    """How a model is served."""
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
@@ -61,7 +61,8 @@ class Serve(ConfigModel):
         1, description="processes that share the port and hold the clients' connections"
     )
     replicas: Annotated[int, Field(ge=1, le=256)] = Field(
-        1, description="engine processes, each with the whole model; they take over from one another"
+        1,
+        description="engine processes, each with the whole model; requests of a lost one move to the others",
     )
     state: str | None = Field(
         None, description="database of keys, limits and roll-outs, a URL; HOME/service.db if left out"
@@ -89,42 +90,40 @@ class Serve(ConfigModel):
     )
     prefix_cache: Literal["lru", "lfu", "off"] = Field(
         "lru",
-        description="beginnings of prompts that are kept: forget the least recently, or least often, used",
+        description="which cached prompt prefix to evict first: least recently or least frequently used",
     )
     kv: Literal["float16", "float32"] = Field(
         "float16", description="how keys and values are kept; float32 is exact and takes twice the memory"
     )
     drafts: bool = Field(True, description="guess tokens ahead where that is measured to be quicker")
     memory: Bytes | None = Field(
-        None, description="most memory for several models, e.g. '4GiB'; beyond it the longest unused leaves"
+        None, description="memory for several models, e.g. '4GiB'; the least recently used is unloaded first"
     )
     engine: Literal["windlass", "vllm"] = Field(
         "windlass", description="what computes; vllm must be installed, and needs a GPU"
     )
     engine_args: str = Field("", description="further options of `vllm serve`, as on its command line")
     engine_executable: str = Field("vllm", description="the vLLM program; found on PATH if it is a bare name")
-    limits: ServeLimits = Field(ServeLimits(), description="how much may be asked for")
+    limits: ServeLimits = Field(ServeLimits(), description="rate and concurrency limits")
     price: Price | None = Field(
-        None, description="what tokens cost; dry runs and the page tell it before anything is asked"
+        None, description="what tokens cost; dry runs and the web page show it before a request is sent"
     )
-    health: HealthChecks = Field(HealthChecks(), description="questions whose answers are known")
+    health: HealthChecks = Field(HealthChecks(), description="probes with known answers")
     rollout: Rollout = Field(Rollout(), description="how a new version is judged")
-    scale: Scale | None = Field(
-        None, description="how many replicas, by the load; as many as asked for if left out"
-    )
+    scale: Scale | None = Field(None, description="autoscaling by load; the number is fixed if left out")
     traces: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = Field(
         None,
         description="OpenTelemetry collector that gets traces (OTLP over HTTP), e.g. 'http://127.0.0.1:4318'",
     )
     access_log: Path | None = Field(None, description="file that gets one line of JSON for each request")
-    privacy: Privacy = Field(Privacy(), description="what is kept about those who use it, and for how long")
+    privacy: Privacy = Field(Privacy(), description="what is kept about users, and for how long")
     tenant_figures: bool = Field(False, description="count the tokens of every tenant in /metrics")
 
     @model_validator(mode="after")
     def _needs_keys(self) -> Self:
         if self.open and not is_loopback(self.host):
             raise ValueError(
-                f"open: without keys, whoever reaches {self.host} could use it; listen on 127.0.0.1"
+                f"open: without keys, anyone who can reach {self.host} could use it; listen on 127.0.0.1"
             )
         return self
 

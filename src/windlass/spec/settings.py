@@ -1,8 +1,7 @@
-"""What may be changed while a run goes on. The file is docs/formats/settings.md.
+"""Settings that may be changed while a run trains. The file is docs/formats/settings.md.
 
-A request says the whole state that is wanted, so the newest one alone decides, whichever of those before it
-were taken. None stands for "as planned": what the planner chose stays free to follow the layout and the time
-budget.
+A request holds the whole desired state, so the newest one alone decides, whichever earlier requests were
+applied. None means "as planned": the planner's choice stays free to follow the layout and the time budget.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ Steps = Annotated[int, Field(ge=1)]
 
 
 class Settings(ConfigModel):
-    """A request to a run: from the next step border on, train with these."""
+    """A request to a run: from the next step boundary on, train with these settings."""
 
     id: Annotated[int, Field(ge=1)]
-    """Counts the requests to one run; a trainer takes each once."""
+    """Number of the request, from 1; a trainer applies each once."""
     by: str
     """Who asks."""
     time: float
-    """When it was asked, in seconds since 1970."""
+    """When it was made, in seconds since 1970."""
     undoes: int | None = None
-    """The request whose change this one takes back."""
+    """The request that this one undoes."""
     sync: Sync | None = None
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The peak; the schedule goes on with it."""
+    """The new peak; the schedule continues with it."""
     micro_batch_sequences: Steps | None = None
     steps: Steps | None = None
     checkpoint_every: Steps | None = None
@@ -54,32 +53,32 @@ class Settings(ConfigModel):
     log_every: Steps | None = None
     paused: bool = False
     stop: bool = False
-    """Save a checkpoint and end; whoever starts the run again asks for the opposite first."""
+    """Save a checkpoint and end; a command that starts the run again first writes a request with False."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is asked for, as JSON, without who and when."""
+        """The requested values as JSON, without author and time."""
         return self.model_dump(mode="json", exclude={"id", "by", "time", "undoes"})
 
 
 AS_PLANNED = Settings(id=1, by="", time=0.0).values
-"""The values of a run that was never asked to change."""
+"""The values of a run without any request."""
 
 
 def applied(run: Run, settings: Settings | None) -> Run:
-    """Return a planned run as it is done under these settings."""
+    """Return a planned run with these settings in force."""
     if settings is None:
         return run
-    asked = {key: getattr(settings, key) for key in TRAIN_KEYS if getattr(settings, key) is not None}
-    train = run.job.train.model_copy(update={"log_every": asked.pop("log_every", run.job.train.log_every)})
+    changes = {key: getattr(settings, key) for key in TRAIN_KEYS if getattr(settings, key) is not None}
+    train = run.job.train.model_copy(update={"log_every": changes.pop("log_every", run.job.train.log_every)})
     job = run.job.model_copy(update={"train": train, "sync": settings.sync or run.job.sync})
-    if "micro_batch_sequences" in asked:
-        asked["micro_batch_sequences"] = _fitting(run, asked["micro_batch_sequences"])
-    return run.model_copy(update={**asked, "job": job})
+    if "micro_batch_sequences" in changes:
+        changes["micro_batch_sequences"] = _fitting(run, changes["micro_batch_sequences"])
+    return run.model_copy(update={**changes, "job": job})
 
 
 def misfits(run: Run, settings: Settings, step: int) -> Iterator[str]:
-    """Yield why a planned run that has come to `step` cannot have these settings."""
+    """Yield why a run that has reached `step` cannot use these settings."""
     counts = isinstance(run.shape, NgramShape | HmmShape)
     if counts and settings.values != AS_PLANNED | {"stop": settings.stop}:
         yield f"a run of family '{run.shape.family}' can be stopped and started again, not changed or paused"
@@ -104,14 +103,14 @@ def _sync_misfits(run: Run, sync: Sync | None) -> Iterator[str]:
 
 
 def server_refusal(run: Run, sync: Sync | None) -> str | None:
-    """Say why a run that goes on cannot change between parameter servers and others, or their number."""
+    """Return why a run in progress cannot switch to or from parameter servers, or change their number."""
     before = run.job.sync
     if sync is None or ("server" not in (sync.policy, before.policy)):
         return None
     if (sync.policy, sync.servers, sync.log) != (before.policy, before.servers, before.log):
         return (
-            "[sync] policy = 'server', servers and log are settled when a run starts: stop it, and go on with"
-            " windlass train JOB --resume"
+            "[sync] policy = 'server', servers and log are fixed when a run starts: stop it, and continue"
+            " with windlass train JOB --resume"
         )
     return None
 
@@ -131,9 +130,9 @@ def _micro_misfits(run: Run, micro: int | None) -> Iterator[str]:
 
 
 def folded(records: Iterable[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
-    """Return the newest request that a journal tells as taken, and the values then in force.
+    """Return the newest request that the journal records as applied, and the values in force since.
 
-    A trainer that starts again may find a request that another has told before it; each counts once.
+    A restarted trainer may journal a request that an earlier one has journalled before; each counts once.
     """
     newest, values = 0, dict(AS_PLANNED)
     for record in records:
@@ -144,13 +143,13 @@ def folded(records: Iterable[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values that differ: as they shall be, and as they were."""
+    """Return the values that differ: the new ones, and the old ones."""
     keys = [key for key in after if after[key] != before[key]]
     return {key: after[key] for key in keys}, {key: before[key] for key in keys}
 
 
 def _fitting(run: Run, wanted: int) -> int:
-    """Return the largest size up to the one wanted that divides a replica's share, under whatever layout.
+    """Return the largest micro-batch size up to `wanted` that divides a replica's share of the batch.
 
     A pipeline keeps the size that it was planned with.
     """

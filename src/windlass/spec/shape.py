@@ -39,7 +39,7 @@ class RopeScaling(BaseModel):
 
 
 class _Shape(BaseModel, ABC):
-    """What all transformers have in common."""
+    """Sizes that all neural families have in common."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -223,7 +223,7 @@ class NgramShape(BaseModel):
     context: Positive
     order: Annotated[int, Field(ge=1, le=7)]
     ngrams: tuple[int, ...] = ()
-    """How many there are of each order; nothing until they are counted."""
+    """The number of n-grams of each order; empty until they are counted."""
 
     @property
     def parameters(self) -> int:
@@ -258,10 +258,10 @@ class HmmShape(BaseModel):
 S = TypeVar("S", bound=_Shape)
 
 Network = Annotated[LlamaShape | Gpt2Shape | BertShape | MlpShape, Field(discriminator="family")]
-"""What is trained by gradients."""
+"""Families that are trained by gradients."""
 
 Statistic = Annotated[NgramShape | HmmShape, Field(discriminator="family")]
-"""What is trained by counting, really or in expectation."""
+"""Families that are trained by counting, really or in expectation."""
 
 Shape = Annotated[
     LlamaShape | Gpt2Shape | BertShape | MlpShape | NgramShape | HmmShape, Field(discriminator="family")

@@ -1,4 +1,4 @@
-"""Several sites under one name: where each answers, how far it is from whom, and when it counts as well.
+"""Several sites under one DNS name: their addresses, their distances from clients, and their health checks.
 
 Input: a TOML file (docs/formats/sites.md). Output: a Sites.
 """
@@ -26,9 +26,9 @@ class Site(ConfigModel):
 
     name: Name = Field(description="also a name below the zone: east.llm.example.org")
     addresses: tuple[str, ...] = Field(description="what clients connect to, IPv4 and IPv6")
-    url: str = Field(description="where its gateway is asked how it is, e.g. 'http://10.1.0.1:8000'")
+    url: str = Field(description="URL of its gateway, for health checks, e.g. 'http://10.1.0.1:8000'")
     distance: Annotated[float, Field(ge=0)] = Field(
-        100.0, description="from clients of whom nothing is known; the lowest is nearest"
+        100.0, description="from clients outside of all [[clients]] networks; the lowest is nearest"
     )
 
     key_variable: str | None = Field(
@@ -58,22 +58,24 @@ class Clients(ConfigModel):
 
 
 class SiteCheck(ConfigModel):
-    """When a site counts as well."""
+    """When a site counts as healthy."""
 
-    every: Seconds = Field(1.0, description="between two questions to a site")
+    every: Seconds = Field(1.0, description="time between two checks of a site")
     within: Seconds = Field(2.0, description="an answer that takes longer counts as none")
     fall: Annotated[int, Field(ge=1)] = Field(2, description="bad answers in a row until it is left out")
     rise: Annotated[int, Field(ge=1)] = Field(5, description="good answers in a row until it is back")
-    model: str | None = Field(None, description="ask this model a known question; without it, /readyz only")
+    model: str | None = Field(
+        None, description="probe this model with a known prompt; without it, /readyz only"
+    )
     prompt: str = Field("The quick brown fox", description="the question")
     tokens: Annotated[int, Field(ge=1, le=64)] = Field(8, description="of the answer")
     expect: str | None = Field(
-        None, description="the right answer; left out, what the version first answered anywhere"
+        None, description="the expected answer; left out, the first answer of the version at any site"
     )
 
 
 class Replicate(ConfigModel):
-    """Which models come to every site, and through which store."""
+    """Which models are replicated to every site, and through which store."""
 
     depot: str = Field(
         description="store that the home and every site reach, e.g. 's3://bucket/models', or a shared folder"
@@ -82,9 +84,9 @@ class Replicate(ConfigModel):
     keep: Annotated[int, Field(ge=1)] | None = Field(
         None, description="newest versions of a model that stay, besides those with an alias; left out, all"
     )
-    every: Seconds = Field(5.0, description="time between two looks for what is new")
-    rate: Bytes | None = Field(None, description="most bytes in a second, at the home and at each site")
-    parallel: Annotated[int, Field(ge=1, le=64)] = Field(4, description="pieces on their way at once")
+    every: Seconds = Field(5.0, description="time between two checks for new versions")
+    rate: Bytes | None = Field(None, description="maximum bytes a second, at the home and at each site")
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(4, description="chunks in transfer at once")
 
 
 class SitesRollout(ConfigModel):
@@ -92,17 +94,18 @@ class SitesRollout(ConfigModel):
 
     order: tuple[Name, ...] = Field((), description="sites, the canary first; left out, as they are listed")
     at_once: Annotated[int, Field(ge=1)] = Field(
-        1, description="most sites at a time, once the first is done"
+        1, description="maximum number of sites at a time, once the first is done"
     )
     drain: bool = Field(False, description="send a site no clients while it changes")
     kind: Literal["canary", "blue_green"] = Field("canary", description="of each site's own roll-out")
     policy: Rollout = Field(Rollout(), description="of each site's own roll-out, as [serve.rollout]")
-    settle: Seconds = Field(60.0, description="known answers stay right for so long before the next site")
+    settle: Seconds = Field(60.0, description="a site must pass its probes for so long before the next site")
     wait: Seconds = Field(
-        3600.0, description="so long for a site without its copy, or that is cut off; then all stops"
+        3600.0,
+        description="timeout for a site that lacks its copy or cannot be reached; then the roll-out stops",
     )
     on_failure: Literal["stop", "back"] = Field(
-        "stop", description="stop: the site that failed is taken back; back: those before it, too"
+        "stop", description="stop: the site that failed is rolled back; back: those before it, too"
     )
 
 
@@ -115,11 +118,11 @@ class Sites(ConfigModel):
     )
     contact: Host | None = Field(None, description="mailbox of the SOA record; hostmaster.ZONE if left out")
     ttl: Annotated[int, Field(ge=1, le=86400)] = Field(5, description="seconds that an answer may be kept")
-    drain: Seconds = Field(30.0, description="how long a site that is taken out goes on to answer")
-    watch: SiteCheck = Field(SiteCheck(), description="when a site counts as well")
+    drain: Seconds = Field(30.0, description="how long a site that is taken out keeps answering")
+    watch: SiteCheck = Field(SiteCheck(), description="when a site counts as healthy")
     site: tuple[Site, ...] = Field(description="the sites")
-    clients: tuple[Clients, ...] = Field((), description="who is near to which")
-    replicate: Replicate | None = Field(None, description="which models come to every site")
+    clients: tuple[Clients, ...] = Field((), description="distances of client networks from sites")
+    replicate: Replicate | None = Field(None, description="which models are replicated to every site")
     rollout: SitesRollout = Field(SitesRollout(), description="how a version goes from site to site")
 
     @model_validator(mode="after")
@@ -131,7 +134,7 @@ class Sites(ConfigModel):
             raise ValueError("two sites have the same name")
         unknown = [name for row in self.clients for name in row.distances if name not in names]
         if unknown:
-            raise ValueError(f"distances name a site '{unknown[0]}', which is not there")
+            raise ValueError(f"distances name an unknown site '{unknown[0]}'")
         order = self.rollout.order
         if order and sorted(order) != sorted(names):
             raise ValueError(f"the order of [rollout] must name every site once: {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""When and how replicas agree on their weights. docs/sync.md tells of each policy and its source."""
+"""When and how replicas synchronise their weights. docs/sync.md describes each policy and its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Steps = Annotated[int, Field(ge=1)]
 
 
 class Sync(ConfigModel):
-    """How replicas (dp) exchange what they learn; it may be changed while a run goes on."""
+    """How replicas (dp) exchange gradients or weights; it may be changed while a run trains."""
 
     policy: Literal["every-step", "local", "timed", "diloco", "server"] = Field(
         "every-step",
@@ -33,7 +33,7 @@ class Sync(ConfigModel):
         1, description="parts of the model that are exchanged in turn, each every `every` steps (diloco)"
     )
     delay: Annotated[int, Field(ge=0)] = Field(
-        0, description="steps for which training goes on while an exchange is under way (diloco)"
+        0, description="steps for which training continues while an exchange is in progress (diloco)"
     )
     compress: Literal["none", "bfloat16", "powersgd", "top-k"] = Field(
         "none", description="what is sent instead of float32: halves, low-rank factors, or the largest values"
@@ -45,14 +45,14 @@ class Sync(ConfigModel):
     mode: Literal["synchronous", "bounded", "asynchronous"] = Field(
         "synchronous",
         description="workers that divide batches wait for each other at each one (synchronous); or what each"
-        " of them pushes is an update by itself, and it goes on at most `staleness` of them ahead of the"
+        " of them pushes is an update by itself, and a worker runs at most `staleness` updates ahead of the"
         " slowest (bounded), or without waiting (asynchronous) (server)",
     )
     staleness: Annotated[int, Field(ge=0)] = Field(
         2, description="updates that a worker may be ahead of the slowest (server, bounded)"
     )
     servers: Annotated[int, Field(ge=1, le=256)] = Field(
-        1, description="processes that divide weights and optimizer among them (server)"
+        1, description="server processes, each with a shard of the weights and the optimizer (server)"
     )
     foresee: bool = Field(
         True,
@@ -66,7 +66,7 @@ class Sync(ConfigModel):
     )
     log: bool = Field(
         True,
-        description="servers write down each update before they make it, so that one that dies loses none;"
+        description="servers log each update before they apply it, so that a server that dies loses none;"
         " without, the run goes back to its last checkpoint (server)",
     )
 
@@ -79,7 +79,7 @@ class Sync(ConfigModel):
 
     @property
     def local(self) -> bool:
-        """Whether replicas walk apart between exchanges."""
+        """Whether the weights of replicas differ between exchanges."""
         return self.policy in ("local", "timed", "diloco")
 
 

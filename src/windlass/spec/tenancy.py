@@ -1,8 +1,8 @@
-"""What a tenant may have, and what it is kept to: its quota, its weight, its root and its credentials.
+"""The configuration of a tenant: its quota, fair-share weight, storage root and credentials.
 
-One table for every backend: admission counts by it, the processes on this machine are held to it, and the
-ResourceQuota of its namespace is rendered from it. Credentials are named here and kept elsewhere, in
-Kubernetes as secrets and on this machine as files (SECRET/KEY, as there): nothing here is worth stealing.
+One table for every backend: the scheduler admits jobs by it, processes on this machine are limited by it, and
+the Kubernetes ResourceQuota of its namespace is rendered from it. Credentials are only named here; their
+values are Kubernetes secrets, or files on this machine (SECRET/KEY in both), so this table holds no secrets.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from windlass.spec.config_model import Bytes, ConfigModel
 from windlass.spec.errors import AskedWrongly
 
 DEFAULT = "default"
-"""The tenant of whoever owns the installation; its home is the home itself."""
+"""The tenant of the installation's owner; its home is the home itself."""
 FOLDER = "tenants"
-"""In the home: a home of its own for every other tenant."""
+"""Folder in the home: a home for every other tenant."""
 MAX_WAITING = 1000
-"""Jobs of one tenant that may wait at once, where its quota does not say."""
+"""Maximum number of waiting jobs of a tenant whose quota does not say."""
 
 Few = Annotated[int, Field(ge=0, le=10**9)]
 
@@ -30,14 +30,14 @@ _ROOT = re.compile(r"(s3|s3a|oss|gs|gcs|hdfs|webhdfs)://[^/?#@\s\\*%]+(/[^/?#\s\
 
 
 class TenantResourceQuota(ConfigModel):
-    """The most that a tenant may have at once, over all its jobs; what is left out is not limited."""
+    """The maximum that a tenant may use at once, over all its jobs; what is left out is not limited."""
 
     cores: Annotated[float, Field(ge=0, le=1e9)] | None = Field(None, description="CPU cores")
     memory: Bytes | None = Field(None, description="memory, e.g. '16GiB'")
     gpus: Few | None = Field(None, description="GPUs")
     jobs: Few | None = Field(None, description="jobs that run at once")
     waiting: Few | None = Field(
-        None, description=f"jobs that wait at once; {MAX_WAITING} if left out, for the queue is everybody's"
+        None, description=f"jobs that wait at once; {MAX_WAITING} if left out, as all tenants share the queue"
     )
     disk: Bytes | None = Field(None, description="bytes in its home on this machine, e.g. '100GiB' (local)")
     processes: Annotated[int, Field(ge=8, le=10**6)] | None = Field(
@@ -53,14 +53,14 @@ class TenantResourceQuota(ConfigModel):
 
 
 class Allowance(ConfigModel):
-    """What a tenant is given."""
+    """The table of one tenant."""
 
-    quota: TenantResourceQuota = Field(TenantResourceQuota(), description="the most that it may have at once")
+    quota: TenantResourceQuota = Field(TenantResourceQuota(), description="what it may use at once")
     weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        1.0, description="its share beside other tenants that want more than there is"
+        1.0, description="its fair share relative to other tenants when resources are short"
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
-        0, description="the highest priority that its jobs may ask for: it goes before any share; null: any"
+        0, description="maximum priority of its jobs: priority goes before fair share; null: any"
     )
     root: str | None = Field(
         None, description="URL prefix of a store below which all its data stays, e.g. 's3://bucket/acme'"
@@ -74,7 +74,7 @@ class Allowance(ConfigModel):
         for variable, reference in self.credentials.items():
             if _VARIABLE.fullmatch(variable) is None or variable.startswith("WINDLASS_"):
                 raise ValueError(f"'{variable[:40]}' is not the name of a variable that a tenant may have")
-            if _REFERENCE.fullmatch(reference) is None:  # what it says may be the secret itself
+            if _REFERENCE.fullmatch(reference) is None:  # not shown: the value may be the secret itself
                 raise ValueError(f"credentials: {variable} must name a secret as 'SECRET/KEY', not hold one")
         parts = (self.root or "").split("/")
         if self.root is not None and (not _ROOT.fullmatch(self.root) or {".", ".."} & set(parts)):
@@ -83,8 +83,8 @@ class Allowance(ConfigModel):
 
 
 def quota_from(text: str) -> dict[str, str]:
-    """Read "cores=8,memory=16GiB" into entries of a Quota, which checks them."""
-    told: dict[str, str] = {}
+    """Read "cores=8,memory=16GiB" into fields of a TenantResourceQuota, which checks them."""
+    quota: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
@@ -92,5 +92,5 @@ def quota_from(text: str) -> dict[str, str]:
                 f"--quota {part}: write WHAT=AMOUNT",
                 hint=f"WHAT is one of {', '.join(TenantResourceQuota.model_fields)}",
             )
-        told[name] = value
-    return told
+        quota[name] = value
+    return quota

@@ -19,8 +19,8 @@ SECONDS: Mapping[str, float] = {
 }  # fmt: skip
 COUNTS: Mapping[str, float] = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
-MOST = 1e30
-"""More than any quantity here; what is beyond would become infinite in some later sum."""
+MAX_QUANTITY = 1e30
+"""Larger than any real quantity; beyond it a later sum could become infinite."""
 
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -48,7 +48,7 @@ def _parse(text: str | int | float, units: Mapping[str, float], what: str, examp
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(f"that is not {what}; write it like {example!r}")
     if isinstance(text, int | float):
-        if not 0 <= text <= MOST:
+        if not 0 <= text <= MAX_QUANTITY:
             raise ValueError(f"{text} is not {what}; it must be a finite number, zero or more")
         return float(text)
     match = _QUANTITY.fullmatch(text)
@@ -61,7 +61,7 @@ def _parse(text: str | int | float, units: Mapping[str, float], what: str, examp
         advice = f"did you mean {number + close!r}?" if close else "units here: " + ", ".join(known)
         raise ValueError(f"{text!r} is not {what}: unknown unit {unit!r}; {advice}")
     value = float(number.replace("_", "")) * units[unit]
-    if value > MOST:
+    if value > MAX_QUANTITY:
         raise ValueError(f"{text!r} is not {what}: it is too large")
     return value
 

@@ -1,15 +1,16 @@
-"""Bytes, wherever they live: one door to fsspec, and the promises that make directories trustworthy.
+"""Files and databases, local or remote, with atomic writes.
 
-    store_dir.py      a directory at any URL: read, write whole files, list; on_oss.py and on_webhdfs.py where a
-                  library does not keep its promises
-    manifest.py   tells a finished directory from debris
-    mirror.py     copies of finished directories, each file once; uploads.py sends them in the background
-    checkpoint_retention.py  which checkpoints stay
-    journal.py    append-only lines that survive a torn write
-    database.py   one door to SQL: what sql.py promises, by on_sqlite.py or on_postgres.py;
-                  db_backup.py copies one that is in use
-    beam.py       who runs a pipeline of Apache Beam, whose results lie in places
-    lock.py       one writer at a time, or many users, until their processes end
+    bytes -> `store_dir` (any fsspec URL) -> `manifest` (a complete directory) -> `mirror` (copies in a store)
 
-Start at store_dir.py, then manifest.py.
+`store_dir` is the only user of fsspec: read, write whole files, list; `on_oss` and `on_webhdfs` replace
+client libraries whose writes are not atomic. `manifest` tells a complete directory from an unfinished one.
+`mirror` keeps copies of complete directories, each file once; `uploads` sends them in the background, in a
+thread of low priority (`thread_priority`), and `checkpoint_retention` decides which checkpoints to keep.
+
+`journal` is an append-only log that survives a torn write, `settings_file` the file of requests to a run.
+`lock` is a file lock that ends with its process; `lease` elects a leader through a store alone. `database`
+opens a SQL database: `sql` is the interface, `on_sqlite` and `on_postgres` implement it, `db_backup` copies
+one that is in use. `beam` runs Apache Beam pipelines.
+
+Start at `store_dir`, then `manifest`.
 """

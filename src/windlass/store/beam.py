@@ -1,6 +1,6 @@
-"""Who runs a Beam pipeline: the embedded runner in some processes of this machine, or a cluster.
+"""Runs a Beam pipeline: by the embedded runner in processes of this machine, or on a cluster.
 
-The pipelines themselves stand in the rooms whose stages they run. The embedded runner is built here, because
+The pipelines themselves are in the packages whose stages they run. The embedded runner is built here, because
 Beam's own default starts a downloaded program; its ports stay on loopback.
 """
 
@@ -29,18 +29,18 @@ WORKER = "apache_beam.runners.worker.sdk_worker_main"
 
 @dataclass(frozen=True)
 class BeamRunner:
-    """Who runs a pipeline; a cluster is told by its Beam flags."""
+    """The runner of a pipeline; `flags` configure a cluster."""
 
     kind: str = "direct"
     processes: int = 1
     """Of the embedded runner."""
     log: str = os.devnull
-    """Where processes of the embedded runner write what they have to say."""
+    """File for the standard error of the embedded runner's processes."""
     flags: tuple[str, ...] = ()
 
 
 def check_beam(what: str) -> None:
-    """Refuse `what` where Beam, which is an extra, is not installed."""
+    """Raise AskedWrongly for `what` if the extra with Beam is not installed."""
     try:
         import apache_beam  # noqa: F401
     except ModuleNotFoundError:
@@ -50,7 +50,7 @@ def check_beam(what: str) -> None:
 
 
 def flag_of(text: str) -> str:
-    """Turn KEY=VALUE of a command line into a flag of Beam's."""
+    """Turn KEY=VALUE of a command line into a Beam flag."""
     key, equals, _ = text.partition("=")
     if not equals or not key.strip():
         raise AskedWrongly(
@@ -61,7 +61,7 @@ def flag_of(text: str) -> str:
 
 @contextmanager
 def running(runner: BeamRunner) -> Iterator[Any]:
-    """Give a pipeline to build; it is run to its end when the block ends."""
+    """Yield a pipeline to build; it runs to completion when the block ends."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -89,9 +89,9 @@ def _built(runner: BeamRunner) -> Any:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Keep the ports through which the embedded runner talks to its processes on this machine.
+    """Bind the ports of the embedded runner to loopback.
 
-    Beam opens them on every interface and lets anybody connect.
+    Beam opens them on every interface, without authentication.
     """
     from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
@@ -113,7 +113,7 @@ def on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hold back what Beam warns of: clouds that are not installed, options that it chose itself."""
+    """Suppress Beam's warnings about clouds that are not installed and options that it chose itself."""
     logging.disable(logging.WARNING)
     try:
         yield

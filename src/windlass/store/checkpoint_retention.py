@@ -1,4 +1,4 @@
-"""Which checkpoints stay: a pure decision."""
+"""Which checkpoints are kept: a pure function."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 
 def retained(steps: Iterable[int], *, keep: int, keep_every: int | None = None) -> set[int]:
-    """Return the steps that stay: the newest `keep`, and the first of every `keep_every` steps.
+    """Return the steps to keep: the newest `keep`, and the first of every `keep_every` steps.
 
-    What stays once by `keep_every` stays for ever, whatever is saved or forgotten later: nothing that comes
-    later can be the first of the same stretch.
+    A step kept by `keep_every` is kept for ever: no later step can be the first of the same interval.
     """
     ordered = sorted(set(steps))
     stays = set(ordered[-keep:])

@@ -1,8 +1,8 @@
-"""One door to SQL: a file of SQLite or a PostgreSQL server by URL; tables grow by numbered steps.
+"""Opens a SQL database by URL (SQLite file or PostgreSQL server) and migrates its tables by numbered steps.
 
     sqlite:///relative.db   sqlite:////absolute.db   postgresql://USER@HOST:PORT/DATABASE
 
-sql.py says what both do; on_sqlite.py and on_postgres.py do it.
+`sql` is the interface; `on_sqlite` and `on_postgres` implement it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ STEPS = "CREATE TABLE IF NOT EXISTS steps (schema_name TEXT PRIMARY KEY, steps B
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of one subject: each step is one statement, never changed once it was released."""
+    """The tables of one package: each migration step is one statement, never changed once released."""
 
     name: str
     steps: tuple[str, ...]
 
 
 def open_database(url: str, schemas: Sequence[Schema] = ()) -> Database:
-    """Open a database, make the tables that it lacks, and refuse one that a newer program has made."""
+    """Open a database and migrate its tables; raise BadInput if a newer version has migrated them."""
     kind, colon, rest = url.partition("://")
     if colon and kind == "sqlite":
         database: Database = SqliteDatabase(_file(rest))
@@ -42,7 +42,7 @@ def open_database(url: str, schemas: Sequence[Schema] = ()) -> Database:
     else:
         named = kind if colon and re.fullmatch(r"[a-z0-9+.-]{1,20}", kind) else ""
         raise BadInput(
-            f"no kind of database: '{named}://'" if named else "the URL of the database names no kind",
+            f"unknown kind of database '{named}://'" if named else "the URL of the database names no kind",
             hint=did_you_mean(named, ["sqlite:///PATH", "postgresql://HOST/DATABASE"]),
         )
     grow(database, schemas)
@@ -55,7 +55,7 @@ def sqlite_url(file: Path) -> str:
 
 
 def grow(database: Database, schemas: Sequence[Schema]) -> None:
-    """Take the steps that were not taken yet, each once, whoever else starts at the same time."""
+    """Run the missing migration steps, each once, even if several processes start at the same time."""
     if not schemas or _taken(database, schemas):
         return
 
@@ -76,7 +76,7 @@ def grow(database: Database, schemas: Sequence[Schema]) -> None:
 
 def _taken(database: Database, schemas: Sequence[Schema]) -> bool:
     if not database.has_table("steps"):
-        database.write(STEPS)  # several may do so at once: who loses tries again, and finds it
+        database.write(STEPS)  # several processes may do so at once: a conflict is retried, and finds it
     known = {str(name): int(steps) for name, steps in database.read("SELECT * FROM steps")}
     for schema in schemas:
         if known.get(schema.name, 0) > len(schema.steps):

@@ -1,7 +1,7 @@
-"""Copies of databases, consistent while others go on writing, and back.
+"""Backup and restore of databases, consistent while other processes keep writing.
 
-A file of SQLite is copied by SQLite itself (its online backup). A database on a server is written down row by
-row within one transaction, and can be loaded into any kind of database:
+A SQLite file is copied by SQLite itself (its online backup). A database on a server is dumped row by row
+within one transaction, and can be loaded into any kind of database:
 
     {"format": "windlass-dump-1", "tables": ["audit", ...]}
     {"table": "audit", "columns": ["number", ...]}
@@ -24,7 +24,7 @@ from windlass.store.store_dir import translate_os_errors
 
 FORMAT = "windlass-dump-1"
 OWN = ("changes", "steps")
-"""Tables that say how a database was made and what it counted: not carried to another one."""
+"""Tables of migrations and revisions of the database itself: not copied to another one."""
 
 
 def is_sqlite(file: Path) -> bool:
@@ -33,7 +33,7 @@ def is_sqlite(file: Path) -> bool:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a database that others use; the copy is one file, whole and checked."""
+    """Copy a database that is in use; the copy is one complete, checked file."""
     target.unlink(missing_ok=True)
     try:
         with (
@@ -48,7 +48,7 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def check_sqlite(file: Path) -> None:
-    """Raise Damaged unless the database is whole."""
+    """Raise Damaged unless the database passes SQLite's integrity check."""
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as opened:
             said = opened.execute("PRAGMA integrity_check").fetchone()[0]
@@ -59,7 +59,7 @@ def check_sqlite(file: Path) -> None:
 
 
 def dump(database: Database, target: Path) -> None:
-    """Write down all tables as they were at one moment."""
+    """Dump all tables as of one moment."""
     with target.open("w", encoding="utf-8") as file, database.transaction(light=True) as transaction:
         tables = _tables(database, transaction)
         file.write(json.dumps({"format": FORMAT, "tables": tables}) + "\n")
@@ -71,7 +71,7 @@ def dump(database: Database, target: Path) -> None:
 
 
 def load(source: Path, database: Database, is_fresh: Callable[[Transaction], bool]) -> None:
-    """Fill a database whose tables were made and not used since. Doing it again changes nothing."""
+    """Load a dump into a database with empty tables. Loading it again changes nothing."""
 
     def work(transaction: Transaction) -> None:
         written = list(_written(source))
@@ -94,7 +94,7 @@ def load(source: Path, database: Database, is_fresh: Callable[[Transaction], boo
 
 
 def _written(source: Path) -> Iterator[tuple[str, list[str], list[Row]]]:
-    """Yield the tables of a dump; those that others refer to come first."""
+    """Yield the tables of a dump; tables that others reference come first."""
     found: dict[str, tuple[list[str], list[Row]]] = {}
     with translate_os_errors(str(source)), source.open(encoding="utf-8") as file:
         if json.loads(next(file))["format"] != FORMAT:

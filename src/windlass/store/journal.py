@@ -21,11 +21,11 @@ from windlass.store.store_dir import StoreDir, translate_os_errors
 
 BLOCK_BYTES = 1 << 16
 TURN_S = 0.5
-"""Longest wait for another writer: one that is frozen in its turn must not freeze the others."""
+"""Longest wait for another writer: a writer that hangs with the lock must not block the others."""
 
 
 class Journal:
-    """A named journal in a place."""
+    """A named journal in a StoreDir."""
 
     def __init__(self, place: StoreDir, name: str = "journal.jsonl") -> None:
         self.place = place
@@ -66,7 +66,7 @@ class Journal:
         return None
 
     def _lines_from_the_end(self) -> Iterator[bytes]:
-        """Yield whole lines, newest first, reading no more than is asked for."""
+        """Yield whole lines, newest first, reading no more than needed."""
         if self.place.local is None or not (self.place.local / self.name).exists():
             yield from reversed(self._bytes().split(b"\n")[:-1])
             return
@@ -108,7 +108,7 @@ class Journal:
 
 @contextmanager
 def _turn(file: FileIO) -> Iterator[bool]:
-    """Let one writer at a time cut a torn line and add its own; say whether this one is alone."""
+    """Lock the file for one writer at a time; yields whether the lock was obtained."""
     alone, until = False, time.monotonic() + TURN_S
     while not alone and time.monotonic() < until:
         try:
@@ -126,7 +126,7 @@ def _turn(file: FileIO) -> Iterator[bool]:
 
 
 def _write_whole(file: FileIO, data: bytes, *, undo: bool) -> None:
-    """Write all of it, or with `undo` nothing: a disk that fills up takes the beginning of a line."""
+    """Write all of it, or with `undo` nothing: a full disk may take only the beginning of a line."""
     before = os.fstat(file.fileno()).st_size
     try:
         while data:

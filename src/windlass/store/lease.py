@@ -1,13 +1,13 @@
-"""Who leads: mutual exclusion through nothing but a store.
+"""Leader election through nothing but a store.
 
-    epoch-000007.json   {epoch, holder, address}: created once, by whoever leads from then on
-    beat-000007         a counter that its holder changes while it lives; "resigned" when it lets go
+    epoch-000007.json   {epoch, holder, address}: created once, by the new leader beat-000007         a
+    counter that its holder changes while it lives; "resigned" when it releases the lease
 
 A candidate claims the next epoch after the counter has stood still for STALE_S on the candidate's own
-monotonic clock, so no clocks are compared and none may be wrong. Creating an epoch is exclusive
-(Place.create): of several candidates one succeeds. A holder that sees a higher epoch has lost. Between its
-claim and that moment two may believe that they lead; so whatever a leader says carries its epoch, and
-listeners take the higher one. The files are docs/formats/lease.md.
+monotonic clock, so clocks are never compared and need not agree. Creating an epoch is exclusive
+(`StoreDir.create`): of several candidates one succeeds. A holder that sees a higher epoch has lost. Between
+the claim and that moment two processes may believe that they lead; so every message of a leader carries its
+epoch, and receivers obey the higher one. The files are docs/formats/lease.md.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from windlass.store.store_dir import StoreDir, translate_os_errors
 BEAT_S = 0.25
 STALE_S = 1.0
 ABSTAIN_S = 3.0
-"""After resigning: whoever let go because it was cut off must not be the first to claim again."""
+"""After resigning: a leader that resigned because it was cut off must not be the first to claim again."""
 RESIGNED = b"resigned"
 
 
 @dataclass(frozen=True)
 class LeaseClaim:
-    """Who leads, since which epoch, and where it listens."""
+    """The leader, its epoch, and the address at which it listens."""
 
     epoch: int
     holder: str
@@ -44,19 +44,19 @@ def leader(place: StoreDir) -> LeaseClaim | None:
 
 
 def vacate(place: StoreDir, holder: str) -> None:
-    """Let go on behalf of a holder that is known to be dead, so that others need not wait."""
+    """Release the lease of a holder that is known to be dead, so that candidates need not wait."""
     found = leader(place)
     if found is not None and found.holder == holder:
         _mark(place, found.epoch, RESIGNED)
 
 
 class Lease:
-    """One candidate's view of a lease. `step` is to be called a few times a second; it never waits."""
+    """One candidate's view of a lease. Call `step` a few times a second; it never waits."""
 
     def __init__(self, place: StoreDir, holder: str, address: str) -> None:
         self._place, self._holder, self._address = place, holder, address
         self.epoch: int | None = None
-        """The epoch that this candidate holds; None while it leads nothing."""
+        """The epoch that this candidate holds; None while it does not lead."""
         self._count = 0
         self._acted_s = -BEAT_S
         self._seen: tuple[int, bytes] | None = None
@@ -65,7 +65,7 @@ class Lease:
         self._abstain_until_s = float("-inf")
 
     def step(self, now_s: float) -> bool:
-        """Beat when this one leads, else claim what nobody holds; return whether it leads."""
+        """Send a heartbeat if this candidate leads, else claim a vacant lease; return whether it leads."""
         if now_s - self._acted_s < BEAT_S:
             return self.epoch is not None
         self._acted_s = now_s
@@ -80,7 +80,7 @@ class Lease:
         return self.epoch is not None
 
     def resign(self, now_s: float) -> None:
-        """Let go, so that others need not wait, and abstain for a while."""
+        """Release the lease, so that others need not wait, and make no claim for a while."""
         if self.epoch is not None:
             _mark(self._place, self.epoch, RESIGNED)
         self.epoch = None
@@ -113,7 +113,7 @@ class Lease:
 
 
 def _mark(place: StoreDir, epoch: int, content: bytes) -> None:
-    """Without waiting for the disk: whoever else reads the file reads it through the same system."""
+    """Write without fsync: other processes read the file through the same file system."""
     name, folder = f"beat-{epoch:06d}", place.local
     if folder is None:
         place.write(name, content)

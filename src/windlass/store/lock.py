@@ -1,7 +1,7 @@
-"""Holds on a file that the operating system lets go of when the process ends, however it ends.
+"""File locks that the operating system releases when the process ends, however it ends.
 
-A crash leaves nothing to clean up. `locked` is for one writer at a time; `held` is for many users of
-something that must not go away meanwhile.
+A crash leaves nothing to clean up. `locked` is an exclusive lock, for one writer at a time; `held` is a
+shared lock, for many users of something that must not be removed meanwhile.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from windlass.spec.errors import InUse
 
 @contextmanager
 def locked(file: Path, what: str) -> Iterator[None]:
-    """Hold `file` alone; raise InUse at once when any other process holds it."""
+    """Lock `file` exclusively; raise InUse at once if another process holds it."""
     with _holding(file, fcntl.LOCK_EX, what):
         yield
 
 
 @contextmanager
 def held(file: Path, what: str) -> Iterator[None]:
-    """Hold `file` together with others; raise InUse when one holds it alone."""
+    """Lock `file` as one of many users; raise InUse if a process holds it exclusively."""
     with _holding(file, fcntl.LOCK_SH, what):
         yield
 

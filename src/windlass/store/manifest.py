@@ -1,8 +1,8 @@
-"""Tells a finished directory from debris.
+"""Tells a complete directory from an unfinished one.
 
 A writer stores its files first and the manifest last. The manifest lists every file with its length
-and digest, so a reader learns in one read whether the directory is whole; a writer that died half-way
-leaves no manifest, and so leaves nothing. The format is docs/formats/manifest.md.
+and digest, so a reader learns in one read whether the directory is complete. A writer that died half-way
+leaves no manifest, so its directory does not count. The format is docs/formats/manifest.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a finished directory holds, and what its writer had to say about it."""
+    """The files of a complete directory, and metadata of its writer."""
 
     files: dict[str, FileRecord]
     meta: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Names the content: equal files have an equal digest, whatever the metadata says."""
+        """Identifies the content: equal files have an equal digest, whatever the metadata."""
         listed = json.dumps({name: r.sha256 for name, r in self.files.items()}, sort_keys=True)
         return hashlib.sha256(listed.encode()).hexdigest()
 
@@ -53,8 +53,8 @@ class Manifest:
 class DirectoryWriter:
     """Writes the files of one directory and remembers their digests until `commit`.
 
-    Several processes may write one directory: one opens it, the others join, and the one that commits
-    includes the records of all.
+    Several processes may write one directory: the first opens it, the rest pass `join=True`, and the
+    committing process includes the records of all.
     """
 
     def __init__(self, place: StoreDir, *, join: bool = False) -> None:
@@ -76,7 +76,7 @@ class DirectoryWriter:
         self.records[name] = FileRecord(hashing.bytes, hashing.digest.hexdigest())
 
     def link(self, name: str, source: Path, record: FileRecord) -> bool:
-        """Give bytes that are on this disk already a second name; return False where that cannot be."""
+        """Hard-link a file that is on this disk already; return False if that is not possible."""
         if self.place.local is None:
             return False
         target = self.place.local / name
@@ -90,24 +90,24 @@ class DirectoryWriter:
         return True
 
     def adopt(self, name: str) -> None:
-        """Take a file that another library wrote into the (local) directory."""
+        """Add a file that another library wrote into the (local) directory."""
         if self.place.local is None:
             raise ValueError("only files of a local directory can be adopted")
         self.records[name] = _record_of(self.place.local / name)
 
     def include(self, records: Mapping[str, FileRecord]) -> None:
-        """Take files that other processes wrote into the directory, by what they say of them."""
+        """Add files that other processes wrote into the directory, by their records."""
         self.records |= records
 
     def commit(self, meta: dict[str, Any] | None = None) -> Manifest:
-        """Make the directory exist."""
+        """Write the manifest, which makes the directory complete."""
         manifest = Manifest(dict(sorted(self.records.items())), meta or {})
         self.place.write(MANIFEST, _encode(manifest))
         return manifest
 
 
 def load_manifest(place: StoreDir) -> Manifest | None:
-    """Return the manifest of a finished directory, or None for debris and for nothing at all."""
+    """Return the manifest of a complete directory, or None if it is unfinished or missing."""
     try:
         text = place.read(MANIFEST)
     except NotFound:
@@ -116,7 +116,7 @@ def load_manifest(place: StoreDir) -> Manifest | None:
 
 
 def read_manifest(text: bytes, where: str) -> Manifest:
-    """Read what a manifest's file holds."""
+    """Parse the content of a manifest file."""
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:
@@ -141,7 +141,7 @@ def verify(
 
 
 def read_verified(place: StoreDir, name: str, manifest: Manifest) -> bytes:
-    """Read one file whole; raise Damaged when it is not what was written."""
+    """Read one file; raise Damaged if it differs from its record."""
     return b"".join(_verified_chunks(place, name, manifest))
 
 
@@ -179,7 +179,7 @@ def _record_of(path: Path) -> FileRecord:
 
 
 class Digests:
-    """A writer whose files go nowhere: what their digests would be."""
+    """A writer that stores nothing and only computes the digests."""
 
     def __init__(self) -> None:
         self.records: dict[str, FileRecord] = {}
@@ -192,7 +192,7 @@ class Digests:
 
 
 class _Hashing:
-    """A file to write to, or none, that keeps length and digest of what passes."""
+    """Forwards writes to a file, or to none, and keeps their length and digest."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file

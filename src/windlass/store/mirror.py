@@ -1,11 +1,11 @@
-"""Copies of finished directories in a store, each file once, by its content.
+"""Copies of complete directories in a store, with each file kept once, by its digest.
 
     NAME/manifest.json    byte for byte as it is in the directory itself
     objects/SHA256        a file of any of the directories
 
-A file that several directories have in common is sent and kept once, and a copy that was cut off goes on
-where it stopped: what arrived is there under its digest. The manifest comes last, so a directory is in the
-mirror when its manifest is. One writer at a time; the format is docs/formats/mirror.md.
+A file that several directories share is sent and kept once. An interrupted copy resumes where it stopped: the
+files that arrived are there under their digests. The manifest is sent last, so a directory is in the mirror
+once its manifest is. One writer at a time; the format is docs/formats/mirror.md.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ROUNDS = 4
 
 
 class Mirror:
-    """The copies in one place."""
+    """The copies below one URL."""
 
     def __init__(self, place: StoreDir) -> None:
         self.place = place
 
     def names(self) -> list[str]:
-        """List the directories that are here, by their manifests."""
+        """List the directories that are complete in the mirror."""
         return sorted(name[: -len(MANIFEST) - 1] for name in self.place.names() if _is_manifest(name))
 
     def manifest(self, name: str) -> Manifest:
@@ -40,14 +40,14 @@ class Mirror:
         return found
 
     def push(self, directory: Path, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Send a finished directory; return how many bytes had to move.
+        """Send a complete directory; return how many bytes were sent.
 
-        Its bytes are checked against its manifest on the way: one that is damaged is Damaged here too. The
-        objects are listed once more before the manifest is sent, in case another writer swept meanwhile.
+        Its bytes are checked against its manifest on the way; a mismatch raises Damaged. The objects are
+        listed once more before the manifest is sent, in case another writer removed some meanwhile.
         """
         manifest = load_manifest(StoreDir(directory))
         if manifest is None:
-            raise NotFound(f"{directory}: no finished directory to send")
+            raise NotFound(f"{directory}: has no manifest, so it is not complete and cannot be sent")
         moved = 0
         for _ in range(ROUNDS):
             missing = self._missing(manifest)
@@ -59,10 +59,10 @@ class Mirror:
                     return moved
                 self._send(directory / name, record)
                 moved += record.bytes
-        raise StoreFailed(f"{self.place.url}: what is sent there does not stay")
+        raise StoreFailed(f"{self.place.url}: objects that were sent are missing afterwards")
 
     def fetch(self, name: str, target: Path) -> None:
-        """Bring a directory to local disk, checked byte by byte; its manifest comes last."""
+        """Download a directory to local disk and check every byte; its manifest is written last."""
         manifest = self.manifest(name)
         StoreDir(target).remove(MANIFEST)
         for file, record in manifest.files.items():
@@ -77,9 +77,9 @@ class Mirror:
         return manifest
 
     def retain(self, names: Collection[str]) -> list[str]:
-        """Forget all other directories, and objects that none refers to; return what was forgotten.
+        """Remove all other directories, and unreferenced objects; return what was removed.
 
-        Manifests go before objects, so none is ever without what it lists.
+        Manifests are removed before objects, so every manifest always has the objects that it lists.
         """
         gone = [name for name in self.names() if name not in names]
         for name in gone:
@@ -91,7 +91,7 @@ class Mirror:
         return gone
 
     def _missing(self, manifest: Manifest) -> dict[FileRecord, str]:
-        """Return what no object stands for, by content, each with the name of a file that has it."""
+        """Return the files whose content is not in the store yet, each with a name in the directory."""
         held = self.place.sizes(OBJECTS)
         files = {record: name for name, record in manifest.files.items()}
         return {record: name for record, name in files.items() if held.get(_object(record)) != record.bytes}
@@ -116,7 +116,7 @@ class Mirror:
             self._pass(record, target.write)
 
     def _pass(self, record: FileRecord, use: Callable[[bytes], object]) -> None:
-        """Read an object from end to end; raise Damaged if it is not what its name says."""
+        """Read an object from end to end; raise Damaged if its digest differs from its name."""
         digest, length, where = hashlib.sha256(), 0, f"{self.place.url}/{_object(record)}"
         try:
             with self.place.reading(_object(record)) as source:

@@ -1,7 +1,7 @@
-"""Alibaba's object store, with the promises that every place keeps.
+"""Alibaba's object store (OSS), with atomic writes.
 
 ossfs writes a file by removing it and appending to it piece by piece, so that readers see parts of it, and a
-writer that dies leaves one. Here what is written is collected on local disk and put as a whole. Credentials
+writer that dies leaves one. Here written bytes are collected on local disk and put as a whole. Credentials
 come from the environment, by the names that Alibaba's own tools use.
 """
 
@@ -16,11 +16,11 @@ from ossfs import OSSFileSystem
 
 VARIABLES = {"key": "OSS_ACCESS_KEY_ID", "secret": "OSS_ACCESS_KEY_SECRET", "token": "OSS_SESSION_TOKEN"}
 PUT_BYTES = 64 << 20
-"""What is longer goes in parts, which may be retried one by one."""
+"""Longer files are sent as multipart uploads, whose parts may be retried separately."""
 
 
 class Oss(OSSFileSystem):  # type: ignore[misc]
-    """A file system whose writes are whole or absent."""
+    """A file system with atomic writes."""
 
     def __init__(self, **options: Any) -> None:
         known = {name: os.environ[variable] for name, variable in VARIABLES.items() if variable in os.environ}
@@ -32,14 +32,14 @@ class Oss(OSSFileSystem):  # type: ignore[misc]
         return _Collected(self, path, autocommit=autocommit)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        """Put a file; with mode `create`, only where there is none, which the server itself decides."""
+        """Put a file; with mode `create`, the server refuses if the file exists."""
         bucket, name = self.split_path(path)
         headers = {"x-oss-forbid-overwrite": "true"} if mode == "create" else {}
         self._call_oss("put_object", name, value, bucket=bucket, headers=headers)
         self.invalidate_cache(self._parent(path))
 
     def _call_oss(self, *args: Any, **options: Any) -> Any:
-        """Say a refusal as others do: ossfs knows few of the server's codes."""
+        """Raise the usual error classes for refusals: ossfs knows few of the server's codes."""
         try:
             return super()._call_oss(*args, **options)
         except OSError as error:
@@ -52,7 +52,7 @@ class Oss(OSSFileSystem):  # type: ignore[misc]
 
 
 class _Collected:
-    """A file that is put when it is committed."""
+    """A file that is collected on local disk and put when it is committed."""
 
     def __init__(self, fs: Oss, path: str, *, autocommit: bool) -> None:
         self._fs, self._path, self._autocommit = fs, path, autocommit

@@ -1,7 +1,7 @@
 """A database on a PostgreSQL server, which several machines may share.
 
-The URL is libpq's, and so are its ways to give a password apart from it (~/.pgpass, $PGPASSWORD). Whatever
-the server says is repeated without the password. `pip install 'windlass[postgres]'` brings psycopg.
+The URL is libpq's, and a password may be given as with libpq (~/.pgpass, $PGPASSWORD). Error messages of the
+server are shown without the password. `pip install 'windlass[postgres]'` installs psycopg.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 except ModuleNotFoundError as error:
     raise BadInput(
-        "a postgresql:// URL needs psycopg, which is not here", hint="pip install 'windlass[postgres]'"
+        "a postgresql:// URL needs psycopg, which is not installed", hint="pip install 'windlass[postgres]'"
     ) from error
 
 Connection = psycopg.Connection[Row]
@@ -42,7 +42,7 @@ SESSION = {
     "keepalives_count": 3,
     "tcp_user_timeout": MILLISECONDS,
 }
-# A client that is frozen within a transaction must not freeze the others for longer than they wait.
+# A client that hangs within a transaction must not block the others for longer than they wait.
 OPTIONS = (
     f"-c statement_timeout={MILLISECONDS} -c lock_timeout={MILLISECONDS}"
     f" -c idle_in_transaction_session_timeout={MILLISECONDS // 2}"
@@ -66,7 +66,7 @@ class PostgresDatabase(Database):
         self._listener: _Listener | None = None
         self._starting = threading.Lock()
         with self._borrowed():
-            pass  # a server that is away is told now, not at the first use
+            pass  # an unreachable server is reported now, not at the first use
 
     def read(self, sql: str, *args: object) -> list[Row]:
         with self._borrowed() as connection:
@@ -108,7 +108,7 @@ class PostgresDatabase(Database):
             self._idle.pop().close()
 
     def connect(self) -> Connection:
-        """Open a connection in which every statement is committed by itself."""
+        """Open a connection in autocommit mode."""
         given: dict[str, Any] = {**SESSION, **self._given}
         given["options"] = f"{OPTIONS} {self._given.get('options', '')}"
         with self._said():
@@ -116,7 +116,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _borrowed(self) -> Iterator[Connection]:
-        """Lend a connection to one thread at a time; one that broke is not lent again."""
+        """Lend a pooled connection to one thread at a time; a broken one is not reused."""
         if not self._room.acquire(timeout=PATIENCE_S):
             raise StoreFailed(f"{self.shown}: all {CONNECTIONS} connections are busy for {PATIENCE_S:.0f} s")
         try:
@@ -133,7 +133,7 @@ class PostgresDatabase(Database):
             self._room.release()
 
     def _live(self) -> Connection:
-        """Return a connection whose server is still there, as far as this end of it knows."""
+        """Return a connection that the server has not closed, as far as this end knows."""
         while self._idle:
             with suppress(IndexError):
                 connection = self._idle.pop()
@@ -144,7 +144,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Turn errors of the server and the way to it into ours; those about a statement are our mistakes."""
+        """Turn errors of server and network into WindlassErrors; errors in a statement are bugs and pass."""
         try:
             yield
         except psycopg.Error as error:
@@ -167,25 +167,25 @@ class _PostgresTransaction:
 
 
 class _Listener:
-    """A thread that hears of every commit; while it hears nothing of the server, it does not know."""
+    """A thread that counts commit notifications; without contact to the server the revision is unknown."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._number = 0
         self._counting = threading.Lock()
-        self._heard = -LOST_AFTER_S
+        self._contact_s = -LOST_AFTER_S
         self._ended = threading.Event()
         threading.Thread(target=self._listen, name="postgres-listener", daemon=True).start()
 
     def revision(self) -> int | None:
-        return self._number if time.monotonic() - self._heard < LOST_AFTER_S else None
+        return self._number if time.monotonic() - self._contact_s < LOST_AFTER_S else None
 
     def count(self) -> None:
         with self._counting:
             self._number += 1
 
     def close(self) -> None:
-        """Let the thread end at its next heartbeat, which nobody waits for."""
+        """Let the thread end at its next heartbeat; does not wait for it."""
         self._ended.set()
 
     def _listen(self) -> None:
@@ -194,17 +194,17 @@ class _Listener:
                 connection.execute(f"LISTEN {CHANNEL}")
                 self.count()  # what happened before is unknown
                 while not self._ended.is_set():
-                    self._hear(connection)
-            self._heard = -LOST_AFTER_S
+                    self._receive(connection)
+            self._contact_s = -LOST_AFTER_S
             self._ended.wait(RECONNECT_S)
 
-    def _hear(self, connection: Connection) -> None:
-        """Count what arrives until the heart beats; the beat finds a server that went without a word."""
+    def _receive(self, connection: Connection) -> None:
+        """Count notifications until the next heartbeat, which detects a server that vanished."""
         connection.execute("SELECT 1")
-        self._heard = time.monotonic()
+        self._contact_s = time.monotonic()
         for _ in connection.notifies(timeout=HEARTBEAT_S):
             self.count()
-            if self._ended.is_set() or time.monotonic() - self._heard > HEARTBEAT_S:
+            if self._ended.is_set() or time.monotonic() - self._contact_s > HEARTBEAT_S:
                 break
 
 
@@ -215,14 +215,14 @@ def _run(connection: Connection, sql: str, args: tuple[object, ...]) -> list[Row
 
 @lru_cache(maxsize=1024)
 def _dialect(sql: str) -> str:
-    """Write `?` as psycopg wants it, save within quotes."""
+    """Write `?` as psycopg's placeholder, except within quotes."""
     parts = sql.replace("%", "%%").split("'")
     parts[::2] = [part.replace("?", "%s") for part in parts[::2]]
     return "'".join(parts)
 
 
 def _answers(connection: Connection) -> bool:
-    """Tell whether the server has not closed the connection: a closed one has an end of file to read."""
+    """Return whether the connection is open: one that the server closed has an end of file to read."""
     if connection.closed:
         return False
     watch = select.poll()
@@ -233,7 +233,7 @@ def _answers(connection: Connection) -> bool:
 def _translated(where: str, error: psycopg.Error, secrets: list[str]) -> WindlassError | None:
     kinds = psycopg.errors
     if isinstance(error, kinds.SerializationFailure | kinds.DeadlockDetected | kinds.UniqueViolation):
-        return Conflict(f"{where}: another came first")
+        return Conflict(f"{where}: conflict with another transaction")
     if isinstance(error, kinds.DiskFull):
         return StoreFailed(f"{where}: no space left on the server", hint="nothing that was committed is lost")
     if isinstance(error, kinds.ReadOnlySqlTransaction):

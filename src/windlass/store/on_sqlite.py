@@ -1,6 +1,6 @@
-"""A database in one file of this machine, by the SQLite that comes with Python.
+"""A database in a local SQLite file.
 
-Readers never wait for the writer (write-ahead log); writers take turns. The file is its owner's alone.
+Readers never wait for the writer (write-ahead log); writers take turns. Only the file's owner may read it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class SqliteDatabase(Database):
             self._turn.release()
 
     def revision(self) -> int | None:
-        """Ask a connection that only reads whether the file changed; only then read the count.
+        """Ask a read-only connection whether the file changed; only then read the count.
 
-        Every request to a service asks, so no more is done than that.
+        Every request to a service calls it, so it must be cheap.
         """
         try:
             with self._looking:
@@ -91,7 +91,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _borrowed(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection to one thread at a time; there are as many as threads ever asked at once."""
+        """Lend a pooled connection to one thread at a time; the pool grows with concurrent use."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -119,7 +119,7 @@ class _SqliteTransaction:
 
 @contextmanager
 def _said(where: str) -> Iterator[None]:
-    """Turn SQLite's errors about the file into ours; those about a statement are our own mistakes."""
+    """Turn SQLite's errors about the file into WindlassErrors; errors in a statement are bugs and pass."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,8 +1,8 @@
-"""HDFS over its REST interface, with the promises that every place keeps.
+"""HDFS over its REST interface, with atomic writes.
 
-fsspec's own client moves a finished file to its name by RENAME and does not look at the answer: where the
-name is taken, or its directory is missing, HDFS says `false`, and the file is lost without a word. This one
-asks for the rename that overwrites, makes the directory first, and can also ask for the one that does not.
+fsspec's own client moves a finished file to its name by RENAME and ignores the reply: if the name is taken,
+or its directory is missing, HDFS answers `false`, and the file is lost silently. This client makes the
+directory first and uses the rename that overwrites; exclusive creation uses the one that does not.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fsspec.implementations.webhdfs import WebHDFS
 
 
 class WebHdfs(WebHDFS):  # type: ignore[misc]
-    """A file system whose writes are whole or absent."""
+    """A file system with atomic writes."""
 
     def __init__(self, host: str, **options: Any) -> None:
         super().__init__(host, **options)
         self.tempdir = options.get("tempdir") or "/tmp"
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
-        """Rename, in place of what is there."""
+        """Rename, replacing an existing file."""
         self.mkdir(self._parent(path2))
         self._call("RENAME", method="put", path=path1, destination=path2, renameoptions="OVERWRITE")
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        """Write beside the name, then rename; with mode `create`, only where there is nothing."""
+        """Write to a temporary name, then rename; with mode `create`, fail if the file exists."""
         part = f"{path}.part-{secrets.token_hex(8)}"
         self.mkdir(self._parent(path))
         try:
@@ -42,7 +42,7 @@ class WebHdfs(WebHDFS):  # type: ignore[misc]
             raise
 
     def _call(self, op: str, *args: Any, **options: Any) -> Any:
-        """Say what the server refuses as an error of input and output, as other stores do."""
+        """Raise OSError for what the server refuses, as other stores do."""
         try:
             return super()._call(op, *args, **options)
         except RuntimeError as error:

@@ -1,6 +1,6 @@
-"""The file by which a run is asked to change (docs/formats/settings.md): read, numbered, written whole.
+"""Reads and writes the file of requests to a run (docs/formats/settings.md).
 
-What may be asked is decided in runs/run_settings.py; here is only how it is kept.
+runs/run_settings.py decides which requests are valid; this module numbers and stores them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.store.store_dir import StoreDir
 
 
 def who() -> str:
-    """Name whoever runs this process, as user@host."""
+    """Return the user who runs this process, as user@host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in some containers
@@ -32,7 +32,7 @@ def who() -> str:
 
 
 def newest(folder: Path) -> Settings | None:
-    """Return the newest request to the run in `folder`, taken or not."""
+    """Return the newest request to the run in `folder`, applied or not."""
     try:
         return Settings.model_validate_json((folder / SETTINGS).read_bytes())
     except FileNotFoundError:
@@ -40,13 +40,13 @@ def newest(folder: Path) -> Settings | None:
     except ValidationError as error:
         reason = str(error.errors()[0]["msg"])
         raise Damaged(
-            f"{folder / SETTINGS}: is not a request: {reason}", hint="remove it; the run goes on without"
+            f"{folder / SETTINGS}: is not a request: {reason}", hint="remove it; the run continues without it"
         ) from None
 
 
 @contextmanager
-def asking(folder: Path) -> Iterator[None]:
-    """Be the only one who asks this run for something, so that no request is lost."""
+def request_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock on the run's requests, so that none is lost between reading and writing."""
     with locked(folder / ".settings.lock", f"the settings of run {folder.parent.name}/{folder.name}"):
         yield
 
@@ -54,9 +54,9 @@ def asking(folder: Path) -> Iterator[None]:
 def drafted(
     folder: Path, values: dict[str, Any], *, by: str, undoes: int | None = None, taken: int = 0
 ) -> Settings:
-    """Make the next request out of plain values, or say what is wrong with them.
+    """Build the next request from plain values; raise BadJob if they are invalid.
 
-    `taken` is the newest one that the journal knows: the file may have been removed since.
+    `taken` is the newest request in the journal: the file may have been removed since.
     """
     before = newest(folder)
     number = max(taken, 0 if before is None else before.id) + 1
@@ -69,16 +69,16 @@ def write(folder: Path, settings: Settings) -> None:
 
 
 def resume_run(folder: Path) -> None:
-    """Take back that the run shall stop: whoever starts it again wants it to run."""
-    with asking(folder):
+    """Undo a request to stop, before the run is started again."""
+    with request_lock(folder):
         before = newest(folder)
         if before is not None and before.stop:
             write(folder, drafted(folder, {**before.values, "stop": False}, by=who()))
 
 
 def forget_sync(folder: Path) -> None:
-    """Let the job file decide again how replicas exchange: what it says is newer than what was asked for."""
-    with asking(folder):
+    """Drop a requested [sync], so that the newer job file decides how replicas synchronise."""
+    with request_lock(folder):
         before = newest(folder)
         if before is not None and before.sync is not None:
             write(folder, drafted(folder, {**before.values, "sync": None}, by=who()))

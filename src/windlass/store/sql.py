@@ -1,8 +1,8 @@
-"""What every SQL database must do for us, whichever it is.
+"""The interface of a SQL database, implemented for SQLite and PostgreSQL.
 
-Statements are written once, with `?` for values, in what SQLite and PostgreSQL both speak: TEXT, BIGINT,
-DOUBLE PRECISION, `ON CONFLICT ... DO UPDATE`, `RETURNING`. A transaction is serialisable: it is as if no
-other ran meanwhile. One that lost against another did nothing, and `atomically` does it again.
+Statements are written once, with `?` for values, in the SQL that SQLite and PostgreSQL share: TEXT, BIGINT,
+DOUBLE PRECISION, `ON CONFLICT ... DO UPDATE`, `RETURNING`. Transactions are serialisable. A transaction that
+conflicts with another is rolled back, and `atomically` runs it again.
 
     db.read("SELECT name FROM keys WHERE tenant = ?", "ada")
     db.write("DELETE FROM keys WHERE name = ?", "old")
@@ -31,7 +31,7 @@ LONGEST_PAUSE_S = 0.1
 
 
 class Conflict(StoreFailed):
-    """Another transaction came first, or made the row that this one wanted to make. Nothing was done."""
+    """Another transaction committed first, or inserted the same row. This one was rolled back."""
 
 
 class Transaction(Protocol):
@@ -45,8 +45,8 @@ class Database(ABC):
     """A database that many threads and processes use at once.
 
     A `light` transaction is for records that change many times a second, such as leases: it survives the
-    death of any process, a power cut may take the last of them, and `revision` does not count it. Naming the
-    table that is written as `alone` makes others wait for their turn, where they would lose and try again.
+    death of any process, but a power cut may lose the last of them, and `revision` does not count it. `alone`
+    names a table to lock: other writers then wait for their turn instead of failing with a conflict.
     """
 
     shown: str
@@ -58,29 +58,29 @@ class Database(ABC):
 
     @abstractmethod
     def transaction(self, *, light: bool = False, alone: str = "") -> AbstractContextManager[Transaction]:
-        """Open a transaction: the end of the block commits, an exception undoes. May raise Conflict."""
+        """Open a transaction: the end of the block commits, an exception rolls back. May raise Conflict."""
 
     @abstractmethod
     def revision(self) -> int | None:
-        """Return a number that differs once somebody committed since; None if that cannot be told.
+        """Return a number that changes with every commit of any process; None if it is unknown.
 
-        Cheap enough to ask before every use of what was read earlier. Take the number before reading.
+        Cheap enough to call before every use of a cached read. Take the number before reading.
         """
 
     @abstractmethod
     def has_table(self, name: str) -> bool:
-        """Tell whether there is a table of that name."""
+        """Return whether there is a table of that name."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
     def write(self, sql: str, *args: object, light: bool = False) -> list[Row]:
         """Run one statement in a transaction of its own and return its rows, if it has any."""
         return self.atomically(lambda transaction: transaction.execute(sql, *args), light=light)
 
     def atomically(self, work: Callable[[Transaction], T], *, light: bool = False, alone: str = "") -> T:
-        """Do `work` in a transaction, again from the start if another came first; return what it returns."""
+        """Run `work` in a transaction, again from the start after a conflict; return what it returns."""
         pause_s = FIRST_PAUSE_S
         for _ in range(ATTEMPTS - 1):
             try:

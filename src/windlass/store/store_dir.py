@@ -1,6 +1,6 @@
 """A directory at any URL: file, s3, oss, hdfs, gs, memory.
 
-This is the one door to fsspec. A write is whole or absent: local files are written beside their name,
+This is the only module that uses fsspec. Writes are atomic: local files are written under a temporary name,
 synced and renamed; object stores make a put visible only when it is complete.
 """
 
@@ -23,9 +23,9 @@ from windlass.spec.errors import BadInput, NotFound, StoreFailed, WindlassError
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "oss": "oss", "gs": "gcs", "gcs": "gcs"}
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "oss", "memory", "webhdfs"})
-"""Where a file that is put whole is seen whole or not at all, without a transaction."""
+"""Protocols whose puts are atomic without an fsspec transaction."""
 DIALECTS = {"oss": ("windlass.store.on_oss", "Oss"), "webhdfs": ("windlass.store.on_webhdfs", "WebHdfs")}
-"""Where fsspec's own library does not keep what this module promises."""
+"""Our own file systems, for protocols whose fsspec library does not write atomically."""
 FOREIGN = (
     ("botocore.exceptions", "BotoCoreError"),
     ("botocore.exceptions", "ClientError"),
@@ -33,10 +33,10 @@ FOREIGN = (
     ("oss2.exceptions", "OssError"),
     ("gcsfs.retry", "HttpError"),
 )
-"""What libraries raise, beside OSError, when a store does not answer or answers with an error."""
+"""Errors, other than OSError, that libraries raise when a store does not answer or answers with an error."""
 
 _TRANSACTION = threading.RLock()
-"""Transactions of fsspec belong to a file system, which all threads of a process share: one at a time."""
+"""fsspec transactions belong to a file system, which all threads of a process share: one at a time."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class StoreDir:
             file.write(data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file unless there is one: of all who try, one is told True."""
+        """Create a whole file; returns False if it exists. Of several concurrent callers one gets True."""
         path = self._at(name)
         with translate_os_errors(f"{self.url}/{name}"):
             try:
@@ -102,7 +102,7 @@ class StoreDir:
                     self._fs.pipe_file(path, data, mode="create")
             except FileExistsError:
                 return False
-            except OSError as error:  # how s3fs says that the condition of a put does not hold
+            except OSError as error:  # s3fs reports a failed put condition like this
                 if error.errno == errno.EINVAL and self._fs.exists(path):
                     return False
                 raise
@@ -110,7 +110,7 @@ class StoreDir:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Give a file to write to; it appears under its name when the block ends without an error."""
+        """Yield a file to write to; it appears under its name when the block ends without an error."""
         path = self._at(name)
         with translate_os_errors(f"{self.url}/{name}"):
             if _is_local(self._fs):
@@ -153,7 +153,7 @@ class StoreDir:
                 self._fs.rm(path, recursive=True)
 
     def fetch(self, name: str, target: Path) -> None:
-        """Copy a file to local disk, whole or not at all."""
+        """Copy a file to local disk, atomically."""
         with (
             translate_os_errors(f"{self.url}/{name}"),
             self._fs.open(self._at(name), "rb") as source,
@@ -184,7 +184,7 @@ def find(source: str) -> list[StoredFile]:
 
 
 def load_library(url: str) -> None:
-    """Load what is needed to reach a URL, without reaching for it. Its absence shows when it is used."""
+    """Import the library for a URL without connecting. A missing library is reported at the first use."""
     import fsspec
 
     with suppress(ImportError, ValueError):
@@ -192,7 +192,7 @@ def load_library(url: str) -> None:
 
 
 def forget_servers() -> None:
-    """Let what is opened from now on read from the environment anew where its server is and who asks.
+    """Clear fsspec's cache, so that new file systems read address and credentials from the environment again.
 
     fsspec keeps a file system for as long as the process lives, with the address that it had at first.
     """
@@ -211,7 +211,7 @@ def opened(url: str) -> Iterator[IO[bytes]]:
 
 
 def _whole_url(fs: Any, source: str, path: str) -> str:
-    """Return the URL of a path that was found; that of a server which paths do not name is the source's."""
+    """Return the URL of a path that was found; if paths do not include the server, it is that of `source`."""
     if _is_local(fs):
         return path
     if _protocol(fs) in ("hdfs", "webhdfs"):
@@ -245,7 +245,7 @@ def _resolve(url: str) -> tuple[Any, str]:
         if protocol != "hdfs":
             raise
         raise BadInput(
-            f"{url}: Hadoop's native library (libhdfs, with Java) is not here",
+            f"{url}: Hadoop's native library (libhdfs, with Java) is not installed",
             hint="webhdfs://USER@HOST:9870/PATH needs none",
         ) from None
     except ValueError as error:
@@ -298,7 +298,7 @@ def _local_create(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the disk keep what was renamed in a folder."""
+    """Fsync a folder, so that renames in it survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -308,7 +308,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def translate_os_errors(where: str) -> Iterator[None]:
-    """Turn a foreign error into one of ours that names the place and what would help."""
+    """Turn an error of a library into a WindlassError with the location and a hint."""
     try:
         yield
     except WindlassError:
@@ -331,6 +331,6 @@ def translate_os_errors(where: str) -> Iterator[None]:
 
 
 def _foreign_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of those libraries that are loaded: only these can have been raised."""
+    """Return the error classes of libraries that are loaded: only these can have been raised."""
     found = ((sys.modules.get(module), name) for module, name in FOREIGN)
     return tuple(getattr(module, name) for module, name in found if hasattr(module, name))

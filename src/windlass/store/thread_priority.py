@@ -1,4 +1,4 @@
-"""Lets a thread work on what others leave over."""
+"""Lowers the priority of background threads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ next one."""
 
 
 def lower_priority() -> None:
-    """Lower the priority of the calling thread, so that it computes when nobody else wants to.
+    """Lower the priority of the calling thread.
 
-    On Linux every thread has a niceness of its own; elsewhere the whole process would suffer, so nothing
-    happens there.
+    On Linux every thread has its own niceness; elsewhere it is that of the process, so nothing happens there.
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

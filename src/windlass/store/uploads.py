@@ -1,8 +1,8 @@
-"""Sends finished directories to a mirror while everything else goes on.
+"""Uploads complete directories to a mirror in a background thread.
 
-One thread, the newest directory first: when the store is slower than the writer, those in between are
-skipped and said to be. A store that fails is asked again, after waits that double and are spread at random,
-for as long as nothing newer has come. Nothing here ever raises into the caller's work; what happened is told.
+One thread, the newest directory first: when the store is slower than the writer, directories in between are
+skipped and reported as skipped. A failed upload is retried with exponential back-off and jitter until a newer
+directory is offered. Nothing here raises into the caller's work; results are reported by a callback.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from windlass.store.thread_priority import lower_priority
 
 Outcome = Literal["sent", "failed", "skipped"]
 Tell = Callable[[str, Outcome, dict[str, Any]], None]
-"""The directory's name, what became of it, and facts. Called in the thread that sends."""
+"""Called with the directory's name, the result and facts, in the upload thread."""
 Retain = Callable[[list[str]], Collection[str]]
-"""The names of all copies to those that shall stay."""
+"""Maps the names of all copies to those to keep."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait before a store is asked again."""
+    """The back-off between attempts."""
 
     first_s: float = 0.5
     max_s: float = 60.0
 
     def wait_s(self, attempt: int, chance: float) -> float:
-        """Return the wait after a failed attempt (the first is 1): doubled each time, spread over a half."""
+        """Return the wait after a failed attempt (the first is 1): doubled each time, with 50% jitter."""
         longest = min(self.max_s, self.first_s * 2.0 ** min(attempt - 1, 30))
         return longest * (0.5 + chance / 2)
 
 
 class Uploads:
-    """The directories that are yet to be sent to one mirror."""
+    """The queue of directories to upload to one mirror."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Uploads:
         self._thread: threading.Thread | None = None
 
     def offer(self, directory: Path) -> None:
-        """Have a finished directory sent. This returns at once."""
+        """Queue a complete directory for upload. Returns at once."""
         with self._changed:
             self._waiting.append(directory)
             self._changed.notify_all()
@@ -72,17 +72,17 @@ class Uploads:
 
     @property
     def pending(self) -> list[str]:
-        """The directories that must stay on the disk: the one under way and those that wait."""
+        """The directories that must stay on disk: the one in transfer and those that wait."""
         with self._changed:
             return [path.name for path in (*self._waiting, self._sending) if path is not None]
 
     def finish(self, within_s: float) -> bool:
-        """Wait for all that was offered; return False when time is up before."""
+        """Wait until all offered directories are sent; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and self._sending is None, within_s)
 
     def close(self, within_s: float = 0.0) -> bool:
-        """Wait for the rest for so long, then send nothing more; return whether all was sent."""
+        """Wait up to `within_s` for the rest, then stop the thread; return whether all was sent."""
         done = self.finish(within_s)
         with self._changed:
             self._closed = True
@@ -98,7 +98,7 @@ class Uploads:
                 self._changed.notify_all()
 
     def _next(self) -> Path | None:
-        """Take the newest; those before it are skipped."""
+        """Take the newest directory and skip those before it."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if self._closed:
@@ -107,7 +107,7 @@ class Uploads:
             self._waiting = []
         for path in skipped:
             self._tell(
-                path.name, "skipped", {"message": f"{path.name}: a newer one was finished before it was sent"}
+                path.name, "skipped", {"message": f"{path.name}: a newer one was complete before it was sent"}
             )
         return self._sending
 
@@ -141,7 +141,7 @@ class Uploads:
         return moved
 
     def _is_over(self, wait_s: float) -> bool:
-        """Wait before the next attempt; return whether there is something better to do than that."""
+        """Wait before the next attempt; return whether to give up: closed, or a newer directory is queued."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed, wait_s)
             return bool(self._waiting) or self._closed

@@ -1,4 +1,4 @@
-"""A service that is watched by a thread of this process, for those who measure it or ask it something."""
+"""A service whose supervisor runs in a thread of this process, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.supervisor.supervisor import Supervisor
 
 @contextmanager
 def watched(service: Supervisor) -> Iterator[Supervisor]:
-    """Start a service and keep it up while the block runs; raise its failure, if there was one, after it."""
+    """Start a service and step it in a thread while the block runs; afterwards raise its failure, if any."""
     stop = threading.Event()
     failures: list[WindlassError] = []
 

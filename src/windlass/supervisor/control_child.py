@@ -1,7 +1,7 @@
-"""The control process of a service: runs, models and plans, for the page and whoever has the scope admin.
+"""The control process of a service: runs, models and plans, for the web page and keys with the scope admin.
 
-The service does not need it: it is started when everything else is up, started again when it ends, the later
-the more often it ends, and whatever becomes of it, engines and gateways go on.
+The service does not depend on it: it is started when everything else is up, and restarted with growing delays
+when it ends; engines and gateways keep running.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRACE_S = 3.0
 
 
 class ControlChild:
-    """The process, its socket in the folder of the service, and beside it the gateways' key."""
+    """The process, its socket in the folder of the service, and the gateways' key next to it."""
 
     def __init__(self, home: Path, folder: Path, logs: Path, wake: Callable[[], None]) -> None:
         self.socket = folder / "control"
@@ -28,18 +28,18 @@ class ControlChild:
         self._key = write_key(self.socket)
         self._lives: list[ReplicaLife] = []
         self._started_at = 0.0
-        self._said = ""
+        self._last_reason = ""
 
     def step(self, now: float, say: Callable[[str], None]) -> None:
-        """Start what does not run, if it is time to."""
+        """Start the process if it does not run and its restart delay is over."""
         if self.process is not None and self.process.exit_code is not None:
             self._ended(self.process.death().message, now, say)
         if self.process is None and not self._is_too_soon(now):
             self._start(now, say)
 
-    def ask_to_end(self) -> None:
+    def request_stop(self) -> None:
         if self.process is not None:
-            self.process.ask_to_end()
+            self.process.request_stop()
 
     def close(self) -> None:
         if self.process is not None:
@@ -55,11 +55,11 @@ class ControlChild:
             self._ended(f"the control process cannot be started: {error.strerror}", now, say)
 
     def _ended(self, why: str, now: float, say: Callable[[str], None]) -> None:
-        """Remember how long it lived; the same reason is told once."""
+        """Record how long it lived; report a reason only once in a row."""
         self.process = None
         self._lives = [*self._lives, ReplicaLife(now, now - self._started_at)][-MAX_LIVES:]
-        if why != self._said:
-            self._said = why
+        if why != self._last_reason:
+            self._last_reason = why
             say(f"{why}; starting it again")
 
     def _is_too_soon(self, now: float) -> bool:
@@ -67,7 +67,7 @@ class ControlChild:
 
 
 def write_key(socket: Path) -> Path:
-    """Make the key by which the process at a socket knows the gateways; it is in no argument and no log."""
+    """Create the key by which gateways authenticate to the process; it is in no argument and no log."""
     file = socket.with_suffix(".key")
     file.touch(mode=0o600)
     file.write_text(secrets.token_urlsafe(32))

@@ -1,4 +1,4 @@
-"""Who decides about a service beside its supervisor: health, roll-outs and the number of replicas."""
+"""Opens the controllers of a service: health, roll-outs, autoscaling and retention."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from windlass.supervisor.state import Controller
 
 
 @contextmanager
-def deciders_of(home: Path, serve: Serve) -> Iterator[list[Controller]]:
-    """Open the state and yield the deciders; health comes first, so that the others see what it found."""
+def open_controllers(home: Path, serve: Serve) -> Iterator[list[Controller]]:
+    """Open the database and yield the controllers; health comes first, so that the others see its results."""
     db = open_state(state_url(home, serve.state))
-    health = HealthWatch(serve.health, db, asks_all=serve.memory is None)
-    director = RolloutController(home, db, serve.rollout, health)
+    health = HealthWatch(serve.health, db, probe_all=serve.memory is None)
+    rollouts = RolloutController(home, db, serve.rollout, health)
     autoscale = [] if serve.scale is None else [Autoscale(serve.scale, slots=serve.slots)]
     retention = Retention(db, keep_audit_s=serve.privacy.keep_audit)
     try:
-        yield [health, director, *autoscale, retention]
+        yield [health, rollouts, *autoscale, retention]
     finally:
-        director.close()
+        rollouts.close()
         health.close()
         retention.close()
         db.close()

@@ -1,4 +1,4 @@
-"""What should run: versions, how many replicas of each, and which part of the requests each gets."""
+"""The desired state: versions, the number of replicas of each, and the share of requests each gets."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ReplicaGroup:
     items: tuple[Item, ...]
     replicas: int = 1
     weight: float = 1.0
-    """Its part of the requests for the bare name, against other groups with that name; 0 takes none."""
+    """Its weight among the groups of the bare name; 0 gets no requests."""
     shadow: float = 0.0
-    """The share of requests for the bare name that it gets as copies; their answers are thrown away."""
+    """The share of requests for the bare name that it gets as copies; their answers are discarded."""
 
     @property
     def version(self) -> str:
-        """What the group is called: the id of its first model."""
+        """The name of the group: the id of its first model."""
         return self.items[0].name
 
 
@@ -51,7 +51,7 @@ class DesiredService:
         return next((group for group in self.groups if group.version == version), None)
 
     def with_group(self, group: ReplicaGroup) -> DesiredService:
-        """Return this with one group added, or put in the place of the one of its version."""
+        """Return this with one group added, or replaced if its version is there already."""
         if self.group(group.version) is None:
             return replace(self, groups=(*self.groups, group))
         changed = (group if each.version == group.version else each for each in self.groups)

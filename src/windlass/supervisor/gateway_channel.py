@@ -1,6 +1,6 @@
-"""The supervisor's end of the line to its gateways: tells routing tables, hears reports.
+"""The supervisor's socket to its gateways: routing tables out, reports in.
 
-One thread accepts, one for each gateway reads; what they hear is gathered until the supervisor looks.
+One thread accepts, and one for each gateway reads; reports are collected until the supervisor takes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_BYTES = 1 << 16
 
 @dataclass
 class GatewayReports:
-    """What gateways told since the last look."""
+    """What gateways have reported since the last `take`."""
 
     outcomes: list[AnswerOutcome] = field(default_factory=list)
     suspects: dict[str, str] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class GatewayChannel:
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._heard = GatewayReports()
+        self._reports = GatewayReports()
         self._demands: dict[socket.socket, Demand] = {}
-        self._lines: set[socket.socket] = set()
-        self._said = b""
+        self._streams: set[socket.socket] = set()
+        self._latest = b""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
@@ -60,39 +60,39 @@ class GatewayChannel:
         self._listener.listen(64)
 
     def start(self) -> None:
-        """Begin to listen; whoever connects is told the latest routing table at once."""
+        """Start to accept; a gateway that connects gets the latest routing table at once."""
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def tell(self, routing: Routing) -> None:
+    def send(self, routing: Routing) -> None:
         """Send a routing table to all gateways, and keep it for those that come later."""
         with self._lock:
-            self._said = frame(routing)
-            for line in self._lines:
-                with contextlib.suppress(OSError):  # its reader notices
-                    line.sendall(self._said)
+            self._latest = frame(routing)
+            for stream in self._streams:
+                with contextlib.suppress(OSError):  # its reading thread notices
+                    stream.sendall(self._latest)
 
     def take(self) -> GatewayReports:
         with self._lock:
-            heard, self._heard = self._heard, GatewayReports()
-        return heard
+            reports, self._reports = self._reports, GatewayReports()
+        return reports
 
     def demand(self) -> dict[str, VersionDemand]:
-        """Add up what the gateways last said about each version."""
+        """Return the demand for each version, summed over the latest reports of all gateways."""
         sums: dict[str, Counter[str]] = {}
         with self._lock:
             demands = list(self._demands.values())
         for demand in demands:
-            for version, each in demand.versions.items():
-                sums.setdefault(version, Counter()).update(msgspec.to_builtins(each))
+            for version, counts in demand.versions.items():
+                sums.setdefault(version, Counter()).update(msgspec.to_builtins(counts))
         return {version: VersionDemand(**parts) for version, parts in sums.items()}
 
     def reached(self, versions: Collection[str]) -> int:
-        """Return how many gateways could ask all of these versions."""
+        """Return how many gateways can reach all of these versions."""
         with self._lock:
             return sum(set(versions) <= set(demand.alive) for demand in self._demands.values())
 
     def agreed(self, revision: int) -> bool:
-        """Tell whether every gateway that asks anybody does so by this routing table, or a later one."""
+        """Whether every gateway uses this revision of the routing table, or a later one."""
         with self._lock:
             return all(demand.revision >= revision for demand in self._demands.values())
 
@@ -104,39 +104,39 @@ class GatewayChannel:
     def _accept(self) -> None:
         while True:
             try:
-                line, _ = self._listener.accept()
+                stream, _ = self._listener.accept()
             except OSError:
                 return  # the listener was closed
             with self._lock:
-                self._lines.add(line)
+                self._streams.add(stream)
                 with contextlib.suppress(OSError):
-                    line.sendall(self._said)
-            threading.Thread(target=self._read, args=(line,), daemon=True).start()
+                    stream.sendall(self._latest)
+            threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
-    def _read(self, line: socket.socket) -> None:
+    def _read(self, stream: socket.socket) -> None:
         buffer = bytearray()
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            while data := line.recv(READ_BYTES):
+            while data := stream.recv(READ_BYTES):
                 buffer += data
                 for body in take_frames(buffer):
-                    self._hear(line, to_supervisor.decode(body))
+                    self._receive(stream, to_supervisor.decode(body))
         with self._lock:
-            self._lines.discard(line)
-            self._demands.pop(line, None)
-        line.close()
+            self._streams.discard(stream)
+            self._demands.pop(stream, None)
+        stream.close()
 
-    def _hear(self, line: socket.socket, message: ToSupervisor) -> None:
+    def _receive(self, stream: socket.socket, message: ToSupervisor) -> None:
         is_news = isinstance(message, Suspect)
         with self._lock:
             match message:
                 case Outcomes():
-                    self._heard.outcomes += message.outcomes
+                    self._reports.outcomes += message.outcomes
                 case Suspect():
-                    self._heard.suspects[message.replica] = message.why
+                    self._reports.suspects[message.replica] = message.why
                 case Demand():
-                    is_news = line not in self._demands or self._demands[line].alive != message.alive
-                    self._demands[line] = message
-                    self._heard.refused += message.refused
+                    is_news = stream not in self._demands or self._demands[stream].alive != message.alive
+                    self._demands[stream] = message
+                    self._reports.refused += message.refused
                 case GatewayHello():
                     pass
         if is_news:

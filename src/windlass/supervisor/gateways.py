@@ -1,4 +1,4 @@
-"""The gateways of a service: they share one port, and each is started again when it ends."""
+"""The gateways of a service: they share one port, and each is restarted when it ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from windlass.supervisor.service_spec import gateway_args, write_settings
 
 MAX_DEATHS = 5
 WITHIN_S = 60.0
-"""Gateways that end MAX_DEATHS times in so long are beyond help."""
+"""If gateways end MAX_DEATHS times within this time, the service fails."""
 GRACE_S = 10.0
 
 
 class Gateways:
-    """Processes by their numbers. `folder` holds the socket of the supervisor, and their settings."""
+    """Gateway processes by number. `folder` holds the supervisor's socket, and their settings."""
 
     def __init__(
         self,
@@ -33,31 +33,31 @@ class Gateways:
         self._deaths: list[float] = []
 
     def start_first(self) -> None:
-        """Start the one that takes the port."""
+        """Start the first, which binds the port."""
         self._start(0)
 
     def start_others(self) -> None:
-        """Start the rest, on the port that the first has found."""
+        """Start the rest, on the port of the first."""
         self._serve = self._serve.model_copy(update={"port": self.all[0].port})
         for number in range(1, self._serve.gateways):
             self._start(number)
 
-    def revive(self, now: float, say: Callable[[str], None], *, hopeful: bool) -> None:
-        """Start again what has ended; raise why it did, where there is no hope."""
+    def restart_ended(self, now: float, say: Callable[[str], None], *, may_restart: bool) -> None:
+        """Restart gateways that have ended; raise the reason if they may not restart or end too often."""
         for number, gateway in enumerate(self.all):
             if gateway.exit_code is None:
                 continue
             death = gateway.death()
             self._deaths = [at for at in self._deaths if now - at < WITHIN_S] + [now]
-            if not hopeful or len(self._deaths) >= MAX_DEATHS:
+            if not may_restart or len(self._deaths) >= MAX_DEATHS:
                 raise death
             say(f"{death.message}; starting it again")
             self._start(number)
 
     def close(self) -> None:
-        """End all of them at once; each first finishes its answers."""
+        """Stop all of them at once; each first finishes its answers."""
         for gateway in self.all:
-            gateway.ask_to_end()
+            gateway.request_stop()
         for gateway in self.all:
             gateway.stop(GRACE_S)
 

@@ -1,7 +1,7 @@
-"""Feels one replica's pulse: connects, waits for its greeting, and pings it for as long as it lives.
+"""Probes one engine: connects, waits for its greeting, and pings it for as long as it lives.
 
-Gateways notice a replica that falls silent while they wait for it; this notices one that nobody asks. Only
-time that was spent listening counts as silence: on a busy machine it may be we who stood still.
+Gateways notice a replica that falls silent while they wait for it; this also notices an idle one. Only time
+spent listening counts as silence: on a busy machine the probe itself may have been stalled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_BYTES = 1 << 16
 
 
 class LivenessProbe:
-    """What is known of a replica from the outside. `wake` is called when it becomes ready or is lost."""
+    """The state of a replica as seen from outside. Calls `wake` when it becomes ready or is lost."""
 
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
         self.ready: Ready | None = None
@@ -35,7 +35,7 @@ class LivenessProbe:
 
     @property
     def silent_s(self) -> float:
-        """How long we have listened to a replica that was ready, and heard nothing."""
+        """How long we have listened to a ready replica without a message."""
         return 0.0 if self.ready is None else self._silent_s
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class LivenessProbe:
                     self._wake()
 
     def _listen(self, stream: socket.socket) -> None:
-        """Ping and hear until the connection ends. Silence does not end it: that is for others to judge."""
+        """Ping and read until the connection ends. Silence does not end it: the supervisor judges that."""
         stream.settimeout(PING_S)
         buffer, number, pinged_at = bytearray(), 0, 0.0
         while not self._closed.is_set():
@@ -64,13 +64,13 @@ class LivenessProbe:
                     return
                 buffer += data
                 for body in take_frames(buffer):
-                    self._hear(body)
+                    self._receive(body)
             except TimeoutError:
                 self._silent_s += PING_S
             except (OSError, msgspec.MsgspecError):
                 return
 
-    def _hear(self, body: memoryview) -> None:
+    def _receive(self, body: memoryview) -> None:
         self._silent_s = 0.0
         message = from_engine.decode(body)
         if isinstance(message, Ready):

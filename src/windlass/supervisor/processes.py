@@ -1,4 +1,4 @@
-"""The processes of a service: engines and gateways, each with what it told and how it ended."""
+"""The processes of a service: engines and gateways, their events and how they end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP_S = 10.0
 
 
 class Process:
-    """A process whose lines are read as they come, so that its pipe is never full."""
+    """A process whose output is read by a thread, so that its pipe is never full."""
 
     def __init__(
         self, name: str, module: str, args: Sequence[str], log: Path, wake: Callable[[], None]
@@ -26,7 +26,7 @@ class Process:
         self.name = name
         self._process = LocalProcess(name, module, args, log)
         self._wake = wake
-        self._told: WindlassError | None = None
+        self._error: WindlassError | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -38,22 +38,22 @@ class Process:
     def exit_code(self) -> int | None:
         return self._process.look()
 
-    def hear(self, event: dict[str, Any]) -> None:
-        """Take one line that it told."""
+    def receive(self, event: dict[str, Any]) -> None:
+        """Handle one event of the process."""
 
     def death(self) -> WindlassError:
-        """Return why it ended, in its own words if it had any."""
+        """Return why it ended: the error that it printed, or its exit code."""
         self._listener.join(LAST_WORDS_S)
         code = self._process.exit_code
         assert code is not None
-        return self._told or ProcessFailed(
+        return self._error or ProcessFailed(
             f"the {self.name} process {cause_of(code)}", hint=tail_of(self._process.log)
         )
 
     def kill(self) -> None:
         self._process.kill()
 
-    def ask_to_end(self) -> None:
+    def request_stop(self) -> None:
         if self._process.exit_code is None:
             self._process.interrupt()
 
@@ -64,9 +64,9 @@ class Process:
         try:
             with contextlib.suppress(ValueError):  # the pipe was closed while we stop
                 for event in self._process.events():
-                    self.hear(event)
+                    self.receive(event)
         except WindlassError as error:
-            self._told = error
+            self._error = error
         self._wake()
 
 
@@ -76,7 +76,7 @@ class GatewayProcess(Process):
     url = ""
     port = 0
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def receive(self, event: dict[str, Any]) -> None:
         if "listening" in event:
             self.port = int(event["listening"]["port"])
             self.url = str(event["listening"]["url"])
@@ -84,7 +84,7 @@ class GatewayProcess(Process):
 
 
 class EngineReplica(Process):
-    """An engine, and what the supervisor holds of it; gateways reach it by its door, which is its socket."""
+    """An engine process and its state in the supervisor; gateways reach it by `gateway_socket`."""
 
     def __init__(
         self,
@@ -95,21 +95,21 @@ class EngineReplica(Process):
         log: Path,
         wake: Callable[[], None],
         now: float,
-        door: Path,
+        gateway_socket: Path,
     ) -> None:
         module, args = command
         super().__init__(name, module, args, log, wake)
-        self.version, self.socket, self.door = version, socket, door
+        self.version, self.socket, self.gateway_socket = version, socket, gateway_socket
         self.phase: Phase = "starting"
         self.since = self.started_at = now
         self.ready_at: float | None = None
         self.why = ""
         self.suspected = False
         self.drains_by: int | None = None
-        """The first routing table that says it drains."""
-        self.shunned_since: float | None = None
-        self._asked_at: float | None = None
-        self.pulse = LivenessProbe(socket, wake)
+        """The first revision of the routing table that says it drains."""
+        self.drain_known_at: float | None = None
+        self._stop_requested_at: float | None = None
+        self.liveness = LivenessProbe(socket, wake)
 
     def enter(self, phase: Phase, now: float, why: str = "") -> None:
         if phase != self.phase:
@@ -118,21 +118,21 @@ class EngineReplica(Process):
                 self.ready_at = now
         self.why = why
 
-    def end_in_time(self, now: float) -> None:
-        """Ask it to end; one that was asked and does not is ended by force."""
-        if self._asked_at is None:
-            self._asked_at = now
-            self.ask_to_end()
-        elif now - self._asked_at > STOP_S:
+    def stop_or_kill(self, now: float) -> None:
+        """Ask it to stop; kill it if it was asked STOP_S ago."""
+        if self._stop_requested_at is None:
+            self._stop_requested_at = now
+            self.request_stop()
+        elif now - self._stop_requested_at > STOP_S:
             self.kill()
 
-    def seen(self) -> RunningReplica:
+    def snapshot(self) -> RunningReplica:
         return RunningReplica(
-            self.name, self.version, self.door, self.pid, self.phase, self.since, self.started_at,
-            self.pulse.in_flight, self.why, self.shunned_since,
+            self.name, self.version, self.gateway_socket, self.pid, self.phase, self.since, self.started_at,
+            self.liveness.in_flight, self.why, self.drain_known_at,
         )  # fmt: skip
 
     def close(self) -> None:
-        """Forget everything that belonged to a process which has ended."""
-        self.pulse.close()
+        """Release the probe and the socket of a process that has ended."""
+        self.liveness.close()
         self.socket.unlink(missing_ok=True)

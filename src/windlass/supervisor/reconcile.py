@@ -1,7 +1,7 @@
-"""What to do so that what runs becomes what is wanted. Pure: the time is an argument.
+"""The actions that bring what runs to what is desired. Pure: the time is an argument.
 
-A replica too many is drained first: it gets no new requests and finishes those that it has, for so long as
-MAX_DRAIN_S; only then, and when all gateways know, it is stopped. One that still loads is stopped at once.
+A surplus replica is drained first: it gets no new requests and finishes those that it has, for MAX_DRAIN_S
+at most. It is stopped when it is done and all gateways know that it drains. A loading one is stopped at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.state import RunningReplica
 
 MIN_DRAIN_S = 1.0
-"""From when all gateways know that a replica drains: so long a request may be made ready that was sent to it
-before. Until then, nothing under way there means nothing."""
+"""Time for requests that were on their way when the last gateway learned that the replica drains; until then
+an idle replica may still get one."""
 MAX_DRAIN_S = 120.0
 SHORT_LIFE_S = 5.0
 FREE_DEATHS = 2
@@ -25,8 +25,8 @@ MAX_FAILED_STARTS = 5
 SILENT_S = 5.0
 SUSPECTED_SILENT_S = 0.75
 
-STATES: Mapping[str, State] = {"ready": "ready", "unwell": "unwell", "draining": "draining"}
-LEAVING_ORDER = ("starting", "unwell", "ready")
+STATES: Mapping[str, State] = {"ready": "ready", "unhealthy": "unhealthy", "draining": "draining"}
+STOP_ORDER = ("starting", "unhealthy", "ready")
 
 
 @dataclass(frozen=True)
@@ -41,46 +41,52 @@ class Action:
 def reconcile(
     wanted: DesiredService, replicas: Sequence[RunningReplica], now: float, *, held: Collection[str] = ()
 ) -> list[Action]:
-    """Return what to do now; no replica is started of the versions that are held back."""
+    """Return what to do now; no replica is started of the versions in `held`."""
     actions: list[Action] = []
     for group in wanted.groups:
-        staying = [each for each in replicas if each.version == group.version and each.phase in LEAVING_ORDER]
+        staying = [
+            replica
+            for replica in replicas
+            if replica.version == group.version and replica.phase in STOP_ORDER
+        ]
         missing = group.replicas - len(staying)
         if group.version not in held:
             actions += [Action("start", group.version)] * missing
-        actions += [_leave(each, "fewer are wanted") for each in _min_useful(staying, -missing)]
+        actions += [
+            _leave(replica, "fewer replicas are needed") for replica in _first_to_stop(staying, -missing)
+        ]
     known = {group.version for group in wanted.groups}
-    for each in replicas:
-        if each.version not in known and each.phase in LEAVING_ORDER:
-            actions.append(_leave(each, f"{each.version} is wanted no more"))
-        elif each.phase == "draining" and is_drained(each, now):
-            actions.append(Action("stop", each.name, each.why))
+    for replica in replicas:
+        if replica.version not in known and replica.phase in STOP_ORDER:
+            actions.append(_leave(replica, f"{replica.version} is no longer needed"))
+        elif replica.phase == "draining" and is_drained(replica, now):
+            actions.append(Action("stop", replica.name, replica.why))
     return actions
 
 
 def is_drained(replica: RunningReplica, now: float) -> bool:
-    """Tell whether a replica that drains can be stopped: it is done, or took too long."""
+    """Whether a draining replica can be stopped: it is done, or took too long."""
     if now - replica.since >= MAX_DRAIN_S:
         return True
-    known = replica.shunned_since
+    known = replica.drain_known_at
     return known is not None and now - known >= MIN_DRAIN_S and not replica.in_flight
 
 
 def is_frozen(silent_s: float, *, suspected: bool) -> bool:
-    """Tell whether a replica that says nothing is beyond hope; a gateway's doubt makes that sooner."""
+    """Whether a silent replica counts as frozen; sooner if a gateway suspects it."""
     return silent_s >= (SUSPECTED_SILENT_S if suspected else SILENT_S)
 
 
 @dataclass(frozen=True)
 class ReplicaLife:
-    """How one replica fared: how long it was ready, or None if it ended before that."""
+    """When a replica ended, and how long it had been ready; None if it never was."""
 
     ended_at: float
     ready_s: float | None
 
 
 def restart_delay_s(lives: Sequence[ReplicaLife]) -> float:
-    """Return how long to wait after the last end of a version; the more short lives in a row, the longer."""
+    """Return the restart back-off of a version: it grows with the number of short lives in a row."""
     short = 0
     for life in reversed(lives):
         if life.ready_s is not None and life.ready_s >= SHORT_LIFE_S:
@@ -92,13 +98,13 @@ def restart_delay_s(lives: Sequence[ReplicaLife]) -> float:
 
 
 def is_hopeless(lives: Sequence[ReplicaLife]) -> bool:
-    """Tell whether a version ended so often before it was ready that it will never be."""
+    """Whether the last MAX_FAILED_STARTS replicas of a version all ended before they were ready."""
     last = lives[-MAX_FAILED_STARTS:]
     return len(last) == MAX_FAILED_STARTS and all(life.ready_s is None for life in last)
 
 
 def routing_of(wanted: DesiredService, replicas: Sequence[RunningReplica], *, brownout: int = 0) -> Routing:
-    """Return what gateways are told; the revision is left to the teller."""
+    """Return the routing table for the gateways; the caller sets the revision."""
     items = {item.name: item for group in wanted.groups for item in group.items}
     models = {group.version: [item.name for item in group.items] for group in wanted.groups}
     return Routing(
@@ -139,7 +145,7 @@ def _leave(replica: RunningReplica, why: str) -> Action:
     return Action("stop" if replica.phase == "starting" else "drain", replica.name, why)
 
 
-def _min_useful(replicas: Sequence[RunningReplica], count: int) -> list[RunningReplica]:
-    """Return those to go first: what still loads, what is unwell, then the youngest, whose cache is cold."""
-    ordered = sorted(replicas, key=lambda each: (LEAVING_ORDER.index(each.phase), -each.started_at))
+def _first_to_stop(replicas: Sequence[RunningReplica], count: int) -> list[RunningReplica]:
+    """Return `count` replicas to stop: loading ones first, then unhealthy, then the youngest (cold cache)."""
+    ordered = sorted(replicas, key=lambda each: (STOP_ORDER.index(each.phase), -each.started_at))
     return ordered[: max(0, count)]

@@ -1,7 +1,7 @@
-"""Lets old records of a service leave: once a day, what the operator does not want kept any longer.
+"""Deletes old audit records once a day, as the operator's retention setting says.
 
-A decider that changes nothing of what runs. The audit log is read whole before it is folded, so a thread does
-it; several supervisors of one database may do so at once, and one finds what the other left.
+A controller that never changes what runs. Folding verifies the whole audit log first, so a thread does it.
+Several supervisors of one database may fold at the same time; the second finds nothing left to fold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.spec.privacy import DAY_S
 from windlass.store.database import Database
 from windlass.supervisor.state import Patch, ServiceState
 
-KEEPER = Actor("", "supervisor")
+ACTOR = Actor("", "supervisor")
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Retention:
         self._thread: threading.Thread | None = None
 
     def decide(self, view: ServiceState, now: float) -> Patch:
-        """Begin to fold, if a day has passed."""
+        """Start to fold, if a day has passed."""
         if self._keep_audit_s is not None and now >= self._due_at and not self.is_busy:
             self._due_at = now + DAY_S
             self._thread = threading.Thread(target=self._fold, args=(self._keep_audit_s,), daemon=True)
@@ -46,13 +46,13 @@ class Retention:
         return self._thread is not None and self._thread.is_alive()
 
     def close(self) -> None:
-        """Wait for what has begun."""
+        """Wait for a fold under way."""
         if self._thread is not None:
             self._thread.join()
 
     def _fold(self, keep_s: float) -> None:
         now_s = self._clock()
         try:
-            fold(self._database, KEEPER, older_than_s=now_s - keep_s, now_s=now_s)
+            fold(self._database, ACTOR, older_than_s=now_s - keep_s, now_s=now_s)
         except WindlassError as error:
             log.warning("old records of the audit log were not folded: %s", error.message)

@@ -1,4 +1,4 @@
-"""What `windlass serve` is asked for, and what the processes of a service are told."""
+"""What `windlass serve` serves, and the command lines of the processes of a service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 
 @dataclass(frozen=True)
 class ServiceSpec:
-    """What to serve: a model, others beside it, and versions that stand by."""
+    """What to serve: a model, further models in the same engines, and standby versions."""
 
     name: str
     model: Path
@@ -31,7 +31,7 @@ class ServiceSpec:
 
     @property
     def wanted(self) -> DesiredService:
-        """Return what should run at first; of what stands by, one replica each."""
+        """Return the initial desired state; a standby version has one replica."""
         waiting = tuple(ReplicaGroup((item,), 1, weight=0.0) for item in self.standby)
         return DesiredService(
             (ReplicaGroup(self.items, self.serve.replicas), *waiting),
@@ -40,7 +40,7 @@ class ServiceSpec:
 
 
 def write_settings(serve: Serve, file: Path) -> Path:
-    """Write the table [serve] where no other user can read it: it may hold the password of a database."""
+    """Write the table [serve] so that no other user can read it: it may hold the password of a database."""
     file.touch(mode=0o600)
     file.write_text(serve.model_dump_json())
     return file
@@ -50,13 +50,13 @@ def gateway_args(
     name: str, steering: Path, settings: Path, figures: Path, control: Path | None = None
 ) -> list[str]:
     """Return the command line of a gateway."""
-    args = ["--gateway", name, "--steering", str(steering), "--settings", str(settings)]
+    args = ["--gateway", name, "--supervisor", str(steering), "--settings", str(settings)]
     args += ["--figures", str(figures)]
     return args if control is None else [*args, "--control", str(control)]
 
 
 def engine_command(items: Sequence[Item], serve: Serve, socket: Path, threads: int) -> tuple[str, list[str]]:
-    """Return the module that computes, and its command line."""
+    """Return the module of the engine, and its arguments."""
     args = ["--socket", str(socket), "--slots", str(serve.slots)]
     for item in items:
         args += ["--model", str(item.model), "--name", item.name]
@@ -73,7 +73,7 @@ def engine_command(items: Sequence[Item], serve: Serve, socket: Path, threads: i
 
 
 def threads_each(serve: Serve, replicas: int) -> int:
-    """Divide the cores among the replicas; what was asked for is for each."""
+    """Return the threads of each replica: as set, or the cores divided among the replicas."""
     return serve.threads or max(1, len(os.sched_getaffinity(0)) // max(1, replicas))
 
 
@@ -83,6 +83,6 @@ def _vllm_args(items: Sequence[Item], serve: Serve) -> list[str]:
             f"--engine vllm serves one model, not {len(items)}",
             hint="start one service for each, on ports of their own",
         )
-    # One text each, because an option's value may begin with a dash.
+    # As --option=value, because a value may begin with a dash.
     args = [f"--executable={serve.engine_executable}", f"--engine-args={serve.engine_args}"]
     return args + [f"--adapter={name}={path}" for name, path in items[0].adapters.items()]

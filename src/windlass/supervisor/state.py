@@ -1,7 +1,7 @@
-"""What runs, as those who decide see it, and what they may answer.
+"""The state of a service as controllers see it, and the patches that they return.
 
-A decider is asked at every step of the supervisor. It sees the whole and changes what it is there for:
-health makes replicas unwell, a roll-out changes weights, autoscaling the number of replicas.
+The supervisor calls every controller at every step. A controller sees the whole state and changes its own
+part: health marks replicas unhealthy, a roll-out changes weights, autoscaling the number of replicas.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from windlass.spec.protocol.routing import AnswerOutcome, VersionDemand
 from windlass.supervisor.desired import DesiredService
 
-Phase = Literal["starting", "ready", "unwell", "draining", "ended"]
+Phase = Literal["starting", "ready", "unhealthy", "draining", "ended"]
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,28 @@ class RunningReplica:
     process: int
     phase: Phase
     since: float
-    """When it came into this phase."""
+    """When it entered this phase."""
     started_at: float
     in_flight: int = 0
     why: str = ""
-    """Why it is unwell, draining or ended."""
-    shunned_since: float | None = None
+    """Why it is unhealthy, draining or ended."""
+    drain_known_at: float | None = None
     """When all gateways knew that it drains."""
 
 
 @dataclass(frozen=True)
 class ServiceState:
-    """What is known at one step."""
+    """The state at one step."""
 
     wanted: DesiredService
     replicas: tuple[RunningReplica, ...] = ()
     outcomes: tuple[AnswerOutcome, ...] = ()
-    """What gateways told since the last step."""
+    """Outcomes that gateways reported since the last step."""
     demand: Mapping[str, VersionDemand] = field(default_factory=dict)
-    """What is asked of each version, all gateways together."""
+    """Demand for each version, summed over all gateways."""
     refused: int = 0
     given_up: Mapping[str, str] = field(default_factory=dict)
-    """Versions whose replicas died so often that none is started any more, and why."""
+    """Versions that failed to start so often that none is started any more, and why."""
 
     def of(self, version: str) -> list[RunningReplica]:
         return [each for each in self.replicas if each.version == version]
@@ -56,14 +56,14 @@ class ServiceState:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a decider wants otherwise; what is left out stays as it is."""
+    """What a controller wants to change; what is left out stays as it is."""
 
     wanted: DesiredService | None = None
-    unwell: Mapping[str, str] = field(default_factory=dict)
-    """Replicas that get no requests while others are ready, and why."""
-    well: frozenset[str] = frozenset()
+    unhealthy: Mapping[str, str] = field(default_factory=dict)
+    """Replicas that become unhealthy (no requests while others are ready), and why."""
+    healthy: frozenset[str] = frozenset()
     replace: Mapping[str, str] = field(default_factory=dict)
-    """Replicas that are ended at once, to be started afresh, and why."""
+    """Replicas to kill and start again, and why."""
     brownout: int | None = None
 
 
@@ -71,6 +71,6 @@ NOTHING = Patch()
 
 
 class Controller(Protocol):
-    """Looks at what runs and says what should be otherwise."""
+    """Looks at the state of the service and returns what to change."""
 
     def decide(self, view: ServiceState, now: float) -> Patch: ...

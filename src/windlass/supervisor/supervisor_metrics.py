@@ -1,4 +1,4 @@
-"""What the supervisor adds to the figures of its gateways: how many replicas there are, and should be."""
+"""The supervisor's metrics: how many replicas run, and how many should."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from windlass.supervisor.desired import DesiredService
 from windlass.supervisor.state import RunningReplica
 
 
-class ServiceFigures:
-    """A board in the folder of the gateways'; /metrics of any of them tells it."""
+class ServiceMetrics:
+    """A registry in the gateways' metrics folder; /metrics of any gateway includes it."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.board = board = MetricsRegistry(folder, "supervisor")
+        self.registry = registry = MetricsRegistry(folder, "supervisor")
         by_model = ("model",)
-        self._replicas = board.gauges(
+        self._replicas = registry.gauges(
             "windlass_replicas", "Replicas of a version, by their state", ("model", "state")
         )
-        self._wanted = board.gauges("windlass_replicas_wanted", "Replicas that should run", by_model)
-        self._weight = board.gauges(
+        self._wanted = registry.gauges("windlass_replicas_wanted", "Replicas that should run", by_model)
+        self._weight = registry.gauges(
             "windlass_rollout_weight", "Part of the requests for its name that a version gets", by_model
         )
-        self._shadow = board.gauges(
+        self._shadow = registry.gauges(
             "windlass_rollout_shadow", "Share of requests that a version gets as copies", by_model
         )
-        self._restarts = board.counters(
+        self._restarts = registry.counters(
             "windlass_replica_restarts", "Replicas that ended without being asked to", by_model
         )
 
-    def tell(self, running: Iterable[RunningReplica], wanted: DesiredService) -> None:
-        """Take what runs and what should; of what is neither, nothing is told."""
+    def update(self, running: Iterable[RunningReplica], wanted: DesiredService) -> None:
+        """Set the gauges to what runs and what should run; versions that are neither are not reported."""
         for family in (self._replicas, self._wanted, self._weight, self._shadow):
             family.clear()
         for (version, phase), count in Counter((each.version, each.phase) for each in running).items():

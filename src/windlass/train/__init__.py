@@ -1,28 +1,27 @@
-"""Batches in, checkpoints out.
+"""Trains models: batches in, checkpoints and a model out.
 
-    run.json -> loop.py -> trainer.py: batch (data_loader.py) -> loss and gradients (parallel.strategy)
-             -> exchange between replicas (train/sync/policy.py decides, train/sync/data_parallel.py does) ->
-             update (optimize.py) -> now and then evaluate.py, sample.py, train/checkpoint/manager.py
-             (train/checkpoint/async_save.py) -> result.py
+    run.json -> `loop` -> `trainer`: batch (`data_loader`, `objective`)
+             -> loss and gradients (parallel.strategy) -> synchronise replicas (`sync`) -> update (`optimize`)
+             -> at intervals `evaluate`, `sample` and `checkpoint` -> `result`: the model directory
 
-All processes of a run do this together, each with its part of the model; placement.py says which. A pipeline
-that does not stop between batches has a trainer of its own (train/async_pipeline/async_trainer.py,
-train/async_pipeline/tied_embedding.py). Checkpoints are written in parts (train/checkpoint/shard.py) and read
-by anybody (train/checkpoint/reader.py). Journal, TensorBoard and the parent process hear of it through
-event_log.py; ledger.py writes down which samples each step used. runtime_settings.py takes what people ask of
-a run while it goes on.
+All processes of a run do this together, each with its part of the model; `placement` decides which,
+`step_sync` combines their reports of a step in one all-reduce, and `collective_errors` raises an error of one
+rank on all. `compile_model` applies torch.compile, `machine_flops` measures the machine's peak, and `replan`
+adjusts the number of steps to a time budget. `async_pipeline` is the trainer of a pipeline that does not
+drain between batches.
 
-In an elastic run a process is a worker (train/elastic/worker.py): it trains in one company after the other,
-as the coordinator says (train/elastic/coordinator_client.py), and keeps its memory. A new company comes to
-one state in train/elastic/state_sync.py, by train/elastic/state_transfer.py from memory to memory. Where the
-bits shall not depend on the company, train/sync/deterministic_reduce.py adds up the gradients.
+`event_log` writes events to the journal, TensorBoard and the parent process; `ledger` records which samples
+each step used. `runtime_settings` applies settings that users change while the run is active, read from
+`settings_file`. `checkpoint_verify` checks a checkpoint in a process of its own. `evaluate_model` and
+`scoring` evaluate a finished model; `probe` measures the machine for the planner.
 
-An mlp may begin with vectors that its run learns before the first step (word2vec/).
-With parameter servers (server/) weights and optimizer are in processes of their own, and a worker is whoever
-computes gradients for them.
+In an elastic run (`elastic`) a process is a worker that trains in one generation after another and keeps its
+state in memory. With parameter servers (`server`) weights and optimizer are in processes of their own, and
+workers compute gradients. `hmm` and `ngram` train statistical models; `word2vec` trains vectors from which an
+mlp may start.
 
-The order of samples and the masks are pure functions of position, so a run is
-resumed from a checkpoint and one integer, under any layout; lab/torch/layout_proof.py shows that.
+The order of samples and the masks are pure functions of position, so a run resumes from a checkpoint and one
+integer, under any layout; windlass.lab.torch.layout_proof shows that.
 
-Start at loop.py.
+Start at `loop`.
 """

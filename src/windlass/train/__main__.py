@@ -21,24 +21,24 @@ from windlass.store.store_dir import StoreDir
 
 def main(argv: list[str]) -> int:
     parser = EntrypointParser(prog="python -m windlass.train")
-    doors = parser.add_subparsers(dest="door", required=True, parser_class=EntrypointParser)
-    run = doors.add_parser("run")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=EntrypointParser)
+    run = commands.add_parser("run")
     run.add_argument("folder", type=Path)
     add_member(run)
-    measure = doors.add_parser("eval")
+    measure = commands.add_parser("eval")
     measure.add_argument("model", type=Path)
     measure.add_argument("corpus", type=Path)
     measure.add_argument("--sequences", type=int)
     measure.add_argument("--context", type=int)
     measure.add_argument("--threads", type=int)
-    tag = doors.add_parser("tag")
+    tag = commands.add_parser("tag")
     tag.add_argument("model", type=Path)
     tag.add_argument("--text", type=Path)
     tag.add_argument("--listed", type=int, default=0)
     args = parser.parse_args(argv)
-    if args.door == "run":
+    if args.command == "run":
         return _run(args.folder, member_of(args))
-    if args.door == "eval":
+    if args.command == "eval":
         from windlass.train.evaluate_model import measure_model
 
         return measure_model(args.model, args.corpus, args.sequences, args.context, args.threads)
@@ -58,25 +58,25 @@ def _run(folder: Path, member: RankInfo) -> int:
 
     apply_affinity(member)
     shape = Run.model_validate_json(StoreDir(folder).read(RUN_FILE)).shape
-    asked_to_stop = False
+    stop_signalled = False
 
     def stop(_signal: int, _frame: object) -> None:
-        nonlocal asked_to_stop
-        asked_to_stop = True
+        nonlocal stop_signalled
+        stop_signalled = True
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    # A network takes requests of every kind, and this one with them.
-    asked = StopRequested(folder) if isinstance(shape, NgramShape | HmmShape) else None
+    # Networks handle stop requests with their other runtime settings.
+    stop_requested = StopRequested(folder) if isinstance(shape, NgramShape | HmmShape) else None
 
     def stopped() -> bool:
-        return asked_to_stop or (asked is not None and asked())
+        return stop_signalled or (stop_requested is not None and stop_requested())
 
     return 0 if _training(shape)(folder, stopped, member) else INTERRUPTED
 
 
 def _training(shape: Shape) -> Callable[[Path, Callable[[], bool], RankInfo | None], bool]:
-    """Return what does a run of this family."""
+    """Return the training function of a model family."""
     match shape:
         case NgramShape():
             from windlass.train.ngram.run import train as count

@@ -1,11 +1,11 @@
-"""Shows that a checkpoint is what it should be: `python -m windlass.train.checkpoint_verify RUN`.
+"""Verifies a checkpoint in a fresh process: `python -m windlass.train.checkpoint_verify RUN`.
 
-Input: a run's directory, and which of its checkpoints. In this process, which shares nothing with the one
-that wrote it, every byte is checked against the manifest, the model is put together and computes a loss, and
-that is compared with what the run itself said. Output: one event with the findings.
+Input: a run's directory, and which of its checkpoints. This process, which shares nothing with the one that
+wrote it, checks every byte against the manifest, assembles the model, computes a loss, and compares it with
+the one in the journal. Output: one event with the findings.
 
-What the run said costs it nothing: the loss of the step after the checkpoint is the loss of exactly these
-weights on samples that are known by their position. An evaluation at the step of the checkpoint serves too.
+The journal has the loss at no extra cost: the loss of the step after the checkpoint is the loss of exactly
+these weights on samples that are known by their position. An evaluation at that step serves too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from windlass.train.evaluate import evaluate
 from windlass.train.hmm.verify import hold
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
-"""Of the loss, relative: another layout adds up in another order."""
+"""Relative, of the loss: another layout adds up in another order."""
 MAX_SEQUENCES = 256
 """An evaluation on more than this is not repeated."""
 BACKGROUND = 15
@@ -59,14 +59,14 @@ Tier = Literal["local", "store"]
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found out about one checkpoint."""
+    """The result of verifying one checkpoint."""
 
     tier: Tier
     step: int
     ok: bool
     message: str
     there: bool = True
-    """Whether there is such a checkpoint in the tier."""
+    """False if the tier has no such checkpoint."""
     bytes: int = 0
     digest: str = ""
     loss: float | None = None
@@ -85,41 +85,43 @@ def main(argv: list[str]) -> int:
 
 
 def verify_checkpoint(folder: Path, run: Run, tier: Tier, step: int | None = None) -> Findings:
-    """Look at a checkpoint of a tier: that of a step, or the newest. What is wrong is found, not raised."""
-    begin, asked = time.monotonic(), -1 if step is None else step
+    """Verify a checkpoint of a tier: that of a step, or the newest. Problems are returned, not raised."""
+    begin, checked_step = time.monotonic(), -1 if step is None else step
     try:
         with _here(folder, tier, step) as path:
-            asked = step_of(path.name)
-            found = _look(folder, run, tier, path)
+            checked_step = step_of(path.name)
+            found = _verify_network(folder, run, tier, path)
     except WindlassError as failure:
         there = not isinstance(failure, NotFound)
-        found = Findings(tier, asked, ok=False, message=failure.message, there=there)
+        found = Findings(tier, checked_step, ok=False, message=failure.message, there=there)
     return Findings(**{**asdict(found), "seconds": round(time.monotonic() - begin, 2)})
 
 
-def _look(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
+def _verify_network(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
     if isinstance(run.shape, HmmShape):
-        return _look_at_hidden(folder, run, tier, path)
+        return _verify_hmm(folder, run, tier, path)
     manifest = verify(StoreDir(path))
     state = State(**json.loads((path / STATE).read_bytes()))
     model, corpus = load_weights(run, path), load_corpus(Path(run.corpus))
-    said = _said(folder, run, state)
-    loss = _loss(run, corpus, model, state, said)
-    apart = abs(loss - said.loss) / max(abs(said.loss), 1e-9) if said else 0.0
+    recorded = _recorded_loss(folder, run, state)
+    loss = _loss(run, corpus, model, state, recorded)
+    apart = abs(loss - recorded.loss) / max(abs(recorded.loss), 1e-9) if recorded else 0.0
     ok = math.isfinite(loss) and apart <= TOLERANCE[run.job.machine.precision]
-    what = f"as {said.what} said: {said.loss:.6f}" if said else "nothing to compare it with"
+    what = f"as {recorded.what} recorded: {recorded.loss:.6f}" if recorded else "nothing to compare it with"
     message = f"{len(manifest.files)} files whole; loss {loss:.6f}, {what}"
-    expected = said.loss if said else None
+    expected = recorded.loss if recorded else None
     return Findings(
         tier, state.step, ok, message,
         bytes=manifest.bytes, digest=manifest.digest, loss=loss, expected=expected,
     )  # fmt: skip
 
 
-def _look_at_hidden(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
+def _verify_hmm(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
     manifest, held = verify(StoreDir(path)), hold(folder, run, path)
     what = (
-        "nothing to compare it with" if held.expected is None else f"as {held.what} said: {held.expected:.6f}"
+        "nothing to compare it with"
+        if held.expected is None
+        else f"as {held.what} recorded: {held.expected:.6f}"
     )
     return Findings(
         tier, held.step, held.ok, f"{len(manifest.files)} files whole; loss {held.loss:.6f}, {what}",
@@ -128,32 +130,34 @@ def _look_at_hidden(folder: Path, run: Run, tier: Tier, path: Path) -> Findings:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _RecordedLoss:
     """A loss that the run told of: of the step after a checkpoint, or of an evaluation."""
 
     what: str
     loss: float
     sequences: int | None = None
-    """How many of the validation part; None for the samples of the step that follows."""
+    """Number of validation sequences; None for the samples of the next step."""
 
 
-def _said(folder: Path, run: Run, state: State) -> _Said | None:
+def _recorded_loss(folder: Path, run: Run, state: State) -> _RecordedLoss | None:
     """Find in the journal what this checkpoint can be held to; the newest word counts."""
     next_step = evaluation = None
     for record in Journal(StoreDir(folder), JOURNAL).read():
         if record.get("event") == "step" and record.get("step") == state.step + 1:
-            next_step = _Said(f"step {state.step + 1}", float(record["loss"]))
+            next_step = _RecordedLoss(f"step {state.step + 1}", float(record["loss"]))
         elif record.get("event") == "evaluation" and record.get("step") == state.step:
-            evaluation = _Said("the evaluation", float(record["loss"]), int(record["sequences"]))
-    if next_step is not None and not run.layout.asynchronous:  # there, a step has weights of several ages
+            evaluation = _RecordedLoss("the evaluation", float(record["loss"]), int(record["sequences"]))
+    if next_step is not None and not run.layout.asynchronous:  # whose steps mix weights of several ages
         return next_step
     small = evaluation is not None and (evaluation.sequences or 0) <= MAX_SEQUENCES
     return evaluation if small else None
 
 
-def _loss(run: Run, corpus: BuiltCorpus, model: LanguageModel, state: State, said: _Said | None) -> float:
-    if said is None or said.sequences is not None:
-        sequences = said.sequences if said else 4
+def _loss(
+    run: Run, corpus: BuiltCorpus, model: LanguageModel, state: State, recorded: _RecordedLoss | None
+) -> float:
+    if recorded is None or recorded.sequences is not None:
+        sequences = recorded.sequences if recorded else 4
         objective = build_objective(run, corpus)
         return evaluate(
             lambda batch: _summed(model, *batch), corpus.validation, objective,
@@ -163,7 +167,7 @@ def _loss(run: Run, corpus: BuiltCorpus, model: LanguageModel, state: State, sai
 
 
 def _loss_of_step(run: Run, corpus: BuiltCorpus, model: LanguageModel, samples: int) -> float:
-    """Return the loss on the samples that the step after `samples` used ones reads."""
+    """Return the loss on the samples of the step that begins at position `samples`."""
     objective, context = build_objective(run, corpus), run.network.context
     positions = np.arange(samples, samples + run.batch_sequences, dtype=np.int64)
     summed = 0.0
@@ -172,7 +176,7 @@ def _loss_of_step(run: Run, corpus: BuiltCorpus, model: LanguageModel, samples: 
         tokens = read_batch(corpus.train, own, context=context, seed=run.job.seed)
         example = objective.examples(tokens, own)
         summed += float(_summed(model, example.inputs_BT, example.targets_BT))
-    return summed / (run.batch_sequences * objective.asked_of(context))
+    return summed / (run.batch_sequences * objective.num_targets(context))
 
 
 @torch.inference_mode()
@@ -181,7 +185,7 @@ def _summed(model: LanguageModel, inputs_BT: Tensor, targets_BT: Tensor) -> Tens
 
 
 def load_weights(run: Run, path: Path) -> LanguageModel:
-    """Put a whole model together from a checkpoint of any layout; moments must be whole too."""
+    """Assemble a whole model from a checkpoint of any layout; also check that its moments are complete."""
     model, source = outline(run.network), CheckpointReader(path)
     model.to_empty(device="cpu")
     model.place_tables(torch.device("cpu"))
@@ -198,13 +202,13 @@ def load_weights(run: Run, path: Path) -> LanguageModel:
 
 @contextmanager
 def _here(folder: Path, tier: Tier, step: int | None) -> Iterator[Path]:
-    """Give the directory of a checkpoint; one from the store is fetched for the time being."""
+    """Yield the directory of a checkpoint; one from the store is downloaded temporarily."""
     if tier == "local":
         yield _chosen({path.name: path for path in committed(folder / CHECKPOINTS)}, step, str(folder))
         return
     copies = Copies.of(folder)
     if copies is None:
-        raise NotFound(f"{folder}: no checkpoint was sent to a store")
+        raise NotFound(f"{folder}: no checkpoint was uploaded to a store")
     name = _chosen({name: Path(name) for name in copies.names()}, step, "the store").name
     with tempfile.TemporaryDirectory(prefix="verify-", dir=folder) as scratch:
         copies.fetch(name, Path(scratch) / name)

@@ -1,7 +1,7 @@
-"""What fails for one fails for all.
+"""Raises an error of one rank on all ranks.
 
-Processes that work together wait for each other at every exchange. One that leaves early, for a full disk
-that only it has met, would leave the others waiting; so it stays until all know, and all leave alike.
+Ranks wait for each other in every collective. A rank that failed alone, for example because its disk is full,
+would leave the others waiting; so all ranks exchange their errors first and then raise together.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from windlass.spec.errors import StoreFailed, WindlassError
 
 
 @contextmanager
-def raise_on_all_ranks(crew: ProcessGroup, trouble: str, hint: str | None = None) -> Iterator[None]:
-    """Do a block on all ranks; when it fails on any, raise the same StoreFailed on all at its end.
+def raise_on_all_ranks(group: ProcessGroup, trouble: str, hint: str | None = None) -> Iterator[None]:
+    """Run a block on all ranks; if it fails on any, raise the same StoreFailed on all at its end.
 
-    `trouble` is the sentence that the error begins with. Errors that are nobody's fault but our own are
-    not waited for: they end the process, and so the exchange.
+    `trouble` is the beginning of the error message. Other exceptions (bugs) are not collected: they end the
+    process, and with it the collective.
     """
     failure = None
     try:
@@ -27,7 +27,7 @@ def raise_on_all_ranks(crew: ProcessGroup, trouble: str, hint: str | None = None
         failure = error.message
     except (OSError, MemoryError) as error:
         failure = str(error) or type(error).__name__
-    for rank, reason in enumerate(crew.share(failure)):
+    for rank, reason in enumerate(group.all_gather_json(failure)):
         if reason is not None:
-            who = f"rank {rank}: " if crew.world > 1 else ""
+            who = f"rank {rank}: " if group.world > 1 else ""
             raise StoreFailed(f"{trouble}: {who}{reason}", hint=hint)

@@ -1,6 +1,6 @@
-"""Compiles a model, and goes on without where compiling fails.
+"""Compiles a model with torch.compile, and falls back to eager mode if that fails.
 
-The loss stays outside: torch's chunked one cannot be part of a graph, and needs no fusing.
+The loss is not compiled: torch's chunked loss cannot be part of a graph, and needs no fusing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ Forward = Callable[[Tensor], Tensor]
 
 
 def compiled(model: LanguageModel, record: EventLog) -> Forward:
-    """Return the compiled model, or rather the plain one from the moment that the compiler fails."""
-    record.tell("progress", keep=False, stage="compile", done=0, total=None, unit="")
+    """Return the forward function of the compiled model; it uses the plain model once the compiler has
+    failed."""
+    record.emit("progress", keep=False, stage="compile", done=0, total=None, unit="")
     fast = torch.compile(model, fullgraph=True)
     works = True
 
@@ -30,7 +31,7 @@ def compiled(model: LanguageModel, record: EventLog) -> Forward:
             except torch._dynamo.exc.TorchDynamoException as error:
                 works = False
                 reason = str(error).strip().splitlines()[0]
-                record.tell("warning", message=f"torch.compile failed, going on without it: {reason}")
+                record.emit("warning", message=f"torch.compile failed, continuing without it: {reason}")
         return model(tokens_BT)
 
     return forward

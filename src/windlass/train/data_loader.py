@@ -1,7 +1,7 @@
-"""Which samples a replica computes in a step, as batches that the model reads.
+"""Loads the samples of a replica as micro-batches.
 
-Input: the number of samples used so far. Output: this replica's share of the next ones, in micro-batches.
-The data's whole state is that number, whatever the layout was before.
+Input: the number of samples used so far. Output: this replica's share of the next batch, in micro-batches.
+That number is the whole state of the data, whatever the layout was before.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Positions = NDArray[np.int64]
 
 
 class DataLoader:
-    """The samples of one replica among several.
+    """The samples of one replica.
 
-    In a deterministic run the batch is divided among the replicas of the job, whoever computes them: `parts`
-    are those that fall to this process, which computes them one after the other.
+    In a deterministic run the batch is divided among the job's replicas, however many processes there are:
+    `parts` are those that this process computes, in order.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class DataLoader:
         layout = run.layout if parts is None else run.job.layout
         self.weights = layout.shares or (1,) * layout.replicas
         self.digest = 0
-        """Of the positions that were read since somebody set it to 0; see corpus.batches.digest_of."""
+        """Digest of the positions read since the caller reset it to 0; see corpus.batches.digest_of."""
 
     def batches(self, samples: int, part: int | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Read this replica's part of the step that follows `samples` used ones."""
+        """Read this replica's part of the batch that begins at position `samples`."""
         batches = self.read(self.positions(samples, part))
-        self._look_ahead(samples + self._run.batch_sequences, part)
+        self._prefetch(samples + self._run.batch_sequences, part)
         return batches
 
     def read(self, positions: Positions) -> list[tuple[Tensor, Tensor]]:
@@ -58,7 +58,7 @@ class DataLoader:
         return [(example.inputs_BT, example.targets_BT) for example in examples]
 
     def follow(self, run: Run) -> None:
-        """Go on with micro-batches of another size."""
+        """Continue with another micro-batch size."""
         self._run = run
 
     def positions(self, samples: int, part: int | None = None) -> Positions:
@@ -67,14 +67,14 @@ class DataLoader:
         share = divided(samples, self._run.batch_sequences, self.weights)[place]
         return np.arange(share.start, share.stop, dtype=np.int64)
 
-    def asked(self, *, of_replicas: int) -> int:
-        """Return how many answers a step asks for, of so many replicas that add up what they learn."""
+    def num_targets(self, *, of_replicas: int) -> int:
+        """Return the number of targets of a step, over `of_replicas` replicas whose gradients are summed."""
         run = self._run
         sequences = run.batch_sequences * of_replicas // run.layout.replicas
-        return sequences * self.objective.asked_of(run.network.context)
+        return sequences * self.objective.num_targets(run.network.context)
 
-    def _look_ahead(self, samples: int, part: int | None) -> None:
-        """Let shards of the next step be fetched while this one computes."""
+    def _prefetch(self, samples: int, part: int | None) -> None:
+        """Prefetch the shards of the next step while this one computes."""
         text, context = self._corpus.train, self._run.shape.context
         count = sample_count(len(text), context)
         text.expect(windows_at(self.positions(samples, part), count, self._run.job.seed), context)

@@ -1,7 +1,7 @@
-"""How good a model is on text that it has not seen.
+"""Evaluates a model on held-out text.
 
-Input: a way to look at a batch, and the validation part of a corpus. Output: loss in nats per token, its
-exponential, and bits per byte, which alone is comparable between tokenizers.
+Input: a way to batch_loss at a batch, and the validation part of a corpus. Output: loss in nats per token,
+its exponential, and bits per byte, which alone is comparable between tokenizers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from windlass.train.objective import Objective
 BATCH_TOKENS = 4096
 
 Windows = NDArray[np.int64]
-Look = Callable[[tuple[Tensor, Tensor]], Tensor]
-"""Inputs and targets to the sum of the losses, or to what this process knows of it."""
+BatchLoss = Callable[[tuple[Tensor, Tensor]], Tensor]
+"""Inputs and targets to the summed loss, or to this process's part of it."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured, and on how much."""
+    """The result of an evaluation, and its size."""
 
     loss: float
     perplexity: float
@@ -40,7 +40,7 @@ class Evaluation:
 
 
 def evaluate(
-    look: Look,
+    batch_loss: BatchLoss,
     part: TokenPart,
     objective: Objective,
     *,
@@ -51,10 +51,11 @@ def evaluate(
     report: Report = silent,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
-    """Measure on the first `sequences` windows of `part`, or on all of them.
+    """Evaluate on the first `sequences` windows of `part`, or on all of them.
 
-    With a `share` (which, of how many) this process looks at its part of them and `add_up` adds what the
-    others saw. All of them look equally often, at nothing if need be, because they look together.
+    With a `share` (index, number of shares) this process evaluates its part, and `add_up` sums the parts of
+    all processes. All processes evaluate the same number of batches, empty ones if need be, because
+    `batch_loss` may be collective.
     """
     total = min(sequences or (1 << 62), sample_count(len(part), context))
     which, shares = share
@@ -62,7 +63,7 @@ def evaluate(
     summed, seen = torch.zeros((), dtype=torch.float64), 0
     while seen < total and not stopped():
         windows = np.arange(seen, min(seen + batch, total), dtype=np.int64)
-        summed += look(_batch(part, objective, windows[which::shares], context)).double().cpu()
+        summed += batch_loss(_batch(part, objective, windows[which::shares], context)).double().cpu()
         seen += len(windows)
         report(Progress("evaluate", seen * context, total * context, "tokens"))
     return measured(float(add_up(summed)), seen, part, objective, context)
@@ -71,21 +72,21 @@ def evaluate(
 def measured(
     summed: float, sequences: int, part: TokenPart, objective: Objective, context: int
 ) -> Evaluation:
-    """Say what a summed loss over so many sequences means."""
-    asked = sequences * objective.asked_of(context)
-    loss = summed / max(1, asked)
+    """Return the metrics for a loss summed over `sequences` sequences."""
+    num_targets = sequences * objective.num_targets(context)
+    loss = summed / max(1, num_targets)
     tokens_per_byte = part.tokens / max(1, part.text_bytes)
     return Evaluation(
         loss=loss,
         perplexity=math.exp(min(loss, 700.0)),
         bits_per_byte=loss * tokens_per_byte / math.log(2),
-        tokens=asked,
+        tokens=num_targets,
         sequences=sequences,
     )
 
 
 def _batch(part: TokenPart, objective: Objective, windows: Windows, context: int) -> tuple[Tensor, Tensor]:
-    """Read windows; instead of none, one of which nothing is asked."""
+    """Read windows; for none, return one window without targets."""
     some = windows if len(windows) else np.zeros(1, dtype=np.int64)
     example = objective.examples(read_windows(part, some, context), some)
     targets_BT = example.targets_BT if len(windows) else torch.full_like(example.targets_BT, IGNORED)

@@ -22,7 +22,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import MachineSpec
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.shape import HmmShape, MlpShape, NgramShape, Shape
-from windlass.train.evaluate import Look, evaluate
+from windlass.train.evaluate import BatchLoss, evaluate
 from windlass.train.objective import Causal, Masked, Objective
 
 MASK_SEED, MASK_SHARE = 1, 0.15
@@ -31,11 +31,11 @@ MASK_SEED, MASK_SHARE = 1, 0.15
 def measure_model(
     path: Path, corpus_path: Path, sequences: int | None, context: int | None, threads: int | None
 ) -> int:
-    """Measure and emit the result."""
+    """Evaluate and emit the result."""
     corpus = load_corpus(corpus_path)
-    shape, look, objective = _measured(path, corpus, threads)
+    shape, batch_loss, objective = _measured(path, corpus, threads)
     result = evaluate(
-        look,
+        batch_loss,
         corpus.validation,
         objective,
         context=min(context or shape.context, shape.context),
@@ -48,17 +48,17 @@ def measure_model(
     return 0
 
 
-def _measured(path: Path, corpus: BuiltCorpus, threads: int | None) -> tuple[Shape, Look, Objective]:
-    """Return a model's shape, how it looks at a batch, and what it is asked there."""
+def _measured(path: Path, corpus: BuiltCorpus, threads: int | None) -> tuple[Shape, BatchLoss, Objective]:
+    """Return a model's shape, its batch loss and its objective."""
     config, _ = without_quantisation(read_config(path), str(path / CONFIG))
     shape = shape_from_config(config, str(path / CONFIG))
     _check_vocabulary(shape, corpus)
     if isinstance(shape, MlpShape | NgramShape | HmmShape):
         counted = load_statistical(path)
-        return shape, lambda batch: _look_statistical(counted, batch), Causal()
+        return shape, lambda batch: _statistical_loss(counted, batch), Causal()
     device = place_process(MachineSpec(), threads or usable_cores())
     model = load_model(path, dtype=torch.float32, device=device).eval()
-    return shape, lambda batch: _look(model, batch, device), _objective(model, corpus)
+    return shape, lambda batch: _network_loss(model, batch, device), _objective(model, corpus)
 
 
 def _check_vocabulary(shape: Shape, corpus: BuiltCorpus) -> None:
@@ -79,12 +79,12 @@ def _objective(model: LanguageModel, corpus: BuiltCorpus) -> Objective:
     return Masked(MASK_SEED, MASK_SHARE, mask, model.shape.vocabulary)
 
 
-def _look_statistical(model: Statistical, batch: tuple[Tensor, Tensor]) -> Tensor:
+def _statistical_loss(model: Statistical, batch: tuple[Tensor, Tensor]) -> Tensor:
     inputs_BT, targets_BT = (part.numpy() for part in batch)
     return torch.tensor(-model.logprobs(inputs_BT, targets_BT).sum(), dtype=torch.float64)
 
 
 @torch.inference_mode()
-def _look(model: LanguageModel, batch: tuple[Tensor, Tensor], device: torch.device) -> Tensor:
+def _network_loss(model: LanguageModel, batch: tuple[Tensor, Tensor], device: torch.device) -> Tensor:
     inputs_BT, targets_BT = batch
     return summed_loss(model, model(inputs_BT.to(device)), targets_BT.to(device))

@@ -1,7 +1,7 @@
-"""Tells the world how a run goes: the journal, TensorBoard, and the parent process.
+"""Writes the events of a run to the journal, to TensorBoard and to the parent process.
 
-The journal is the record that counts; TensorBoard is a view of it; the parent gets every event to draw
-its progress line from.
+The journal is authoritative; TensorBoard is a view of it; the parent process draws its progress line from
+the events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windlass.store.store_dir import StoreDir
 
 
 class EventLog:
-    """Where events of one run go. Of several processes only rank 0 tells them; the others only warn."""
+    """The events of one run. Only rank 0 writes them; other ranks forward nothing but warnings."""
 
     def __init__(
         self,
@@ -29,26 +29,26 @@ class EventLog:
         *,
         quiet: bool = False,
         rank: int = 0,
-        passes_on: Callable[[dict[str, Any]], None] = emit,
+        forward: Callable[[dict[str, Any]], None] = emit,
     ) -> None:
-        self._folder, self._passes_on = folder, passes_on
+        self._folder, self._forward = folder, forward
         self._quiet_always = quiet
         self._journal = Journal(StoreDir(folder), JOURNAL)
         self._board: SummaryWriter | None = None
         self.take_rank(rank)
 
     def take_rank(self, rank: int) -> None:
-        """Be the record of another rank from here on."""
+        """Act as the log of another rank from here on."""
         self._quiet = self._quiet_always or rank > 0
         self.keeps = rank == 0
-        """Whether this process writes the journal."""
+        """True if this process writes the journal."""
 
-    def tell(
+    def emit(
         self, event: str, *, keep: bool = True, durable: bool = False, quiet: bool = False, **facts: Any
     ) -> None:
-        """Pass an event on; `keep` also writes it to the journal, `durable` waits for the disk.
+        """Forward an event; `keep` also writes it to the journal, `durable` waits for the disk.
 
-        What is `quiet` goes to the journal alone.
+        A `quiet` event goes to the journal only.
         """
         body = {"event": event, "time": round(time.time(), 3), **facts}
         if not quiet and (not self._quiet or event == "warning"):
@@ -57,13 +57,13 @@ class EventLog:
             self._journal.append(body, sync=durable)
 
     def last(self, *events: str) -> dict[str, Any]:
-        """Return the newest record of some kinds, {} if there is none."""
+        """Return the newest record with one of these events, {} if there is none."""
         return self._journal.last(*events) or {}
 
     def _emit(self, body: dict[str, Any]) -> None:
-        """A parent that is gone must not keep a run from saving what it has."""
+        """A parent that has exited must not keep a run from saving its state."""
         try:
-            self._passes_on(body)
+            self._forward(body)
         except BrokenPipeError:
             self._quiet = True
 
@@ -75,8 +75,8 @@ class EventLog:
         if self.keeps:
             self._writer.add_text(name, text, step)
 
-    def tell_progress(self, p: Progress) -> None:
-        self.tell("progress", keep=False, stage=p.stage, done=p.done, total=p.total, unit=p.unit)
+    def emit_progress(self, p: Progress) -> None:
+        self.emit("progress", keep=False, stage=p.stage, done=p.done, total=p.total, unit=p.unit)
 
     def close(self) -> None:
         if self._board is not None:

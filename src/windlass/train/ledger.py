@@ -1,11 +1,11 @@
 """Records which samples every committed step used, and where the time went.
 
-Input: each committed step, with the digest that those who read the samples added up. Output: `ledger` records
-in the journal, several steps each (docs/formats/ledger.md). A step is committed once every process has told
-the others that its gradients are complete: from then on it happens on all that live.
+Input: each committed step, with the digest of its samples summed over the ranks that read them. Output:
+`ledger` records in the journal, several steps each (docs/formats/ledger.md). A step is committed once every
+rank has confirmed that its gradients are complete: from then on all surviving ranks apply it.
 
-All processes keep the last steps in memory. When the one that writes dies, another finds in the journal how
-far it came and writes the rest.
+All ranks keep the last steps in memory. If the writing rank dies, another rank finds the last entry in the
+journal and writes the rest.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from windlass.train.event_log import EventLog
 
 WRITE_EVERY_S = 1.0
 MAX_STEPS = 256
-"""Of one record, and so of what a survivor must remember."""
+"""Maximum steps of one record, and so of what a surviving rank must remember."""
 
 PHASES = ("compute", "communication", "data", "checkpoint", "evaluation", "control")
 
 
 class Superseded(ProcessFailed):
-    """Another generation goes on with the run; this one does not know it yet."""
+    """A newer generation continues the run; this one must not write."""
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """Steps that were committed together: how many were finished before and after, and their positions.
+    """Steps that were committed together: step numbers before and after, and their positions.
 
-    It is one step, save where replicas walk apart and agree only now and then.
+    It is one step, except where replicas train locally between syncs.
     """
 
     before: int
@@ -45,12 +45,13 @@ class LedgerEntry:
 
 
 class SampleLedger:
-    """The ledger of one process. Everybody keeps it, only rank 0's record writes it."""
+    """The ledger of one process. Every rank keeps it; only rank 0 writes it."""
 
     def __init__(self, record: EventLog, generation: int = 0) -> None:
         self._record, self._generation = record, generation
         self.guard: Callable[[int], None] = _unguarded
-        """Asked before anything is written, with the generation that writes; raises Superseded."""
+        """Called with the writing generation before every write; raises Superseded if there is a newer
+        one."""
         self._at = (0, 0)
         self._open: list[LedgerEntry] = []
         self._recent: deque[LedgerEntry] = deque(maxlen=2 * MAX_STEPS)
@@ -61,11 +62,11 @@ class SampleLedger:
         self._spent[phase] += seconds
 
     def begin(self, step: int, samples: int) -> None:
-        """Go on from a state; what follows is counted from there."""
+        """Start counting from a state."""
         self._at = (step, samples)
 
     def commit(self, step: int, samples: int, digest: int) -> None:
-        """Remember that the run has come to a state; several steps are written together."""
+        """Add an entry up to this state; several entries are written together."""
         entry = LedgerEntry(self._at[0], step, self._at[1], samples, digest)
         self._at = (step, samples)
         self._open.append(entry)
@@ -74,12 +75,12 @@ class SampleLedger:
             self.write()
 
     def write(self, *, durable: bool = False) -> None:
-        """Write what is not written yet; `durable` waits for the disk."""
+        """Write the open entries; `durable` waits for the disk."""
         self._wrote_at = time.monotonic()
         if self._open:
             self.check()
             first, last = self._open[0], self._open[-1]
-            self._record.tell(
+            self._record.emit(
                 "ledger",
                 quiet=True,
                 durable=durable,
@@ -93,7 +94,7 @@ class SampleLedger:
             self._spent = dict.fromkeys(PHASES, 0.0)
 
     def check(self) -> None:
-        """Refuse to go on for a generation that another has taken the place of."""
+        """Raise Superseded if a newer generation has taken over."""
         if self._record.keeps:
             self.guard(self._generation)
 
@@ -102,10 +103,10 @@ class SampleLedger:
         return [[e.before, e.step, e.first, e.until, e.digest] for e in self._recent]
 
     def succeed(self, generation: int, known: Iterable[Sequence[int]], *, written: int, step: int) -> None:
-        """Be the ledger of another generation, which begins at `step`.
+        """Continue as the ledger of another generation, which begins at `step`.
 
-        The last writer's records reached `written` steps; `known` are the entries that any survivor
-        remembers, of which the ones in between are written first.
+        The last writer's records reach step `written`; `known` are the entries that the survivors remember,
+        of which those in between are written first.
         """
         entries = {entry.step: entry for entry in (LedgerEntry(*numbers) for numbers in known)}
         self._open = [entries[n] for n in sorted(entries) if written < n <= step]
@@ -116,4 +117,4 @@ class SampleLedger:
 
 
 def _unguarded(_generation: int) -> None:
-    """Nobody else can go on with this run."""
+    """The default: no other generation can exist."""

@@ -1,7 +1,7 @@
-"""The training loop: when to step, tell, evaluate, sample and save.
+"""The training loop: when to step, log, evaluate, sample and save.
 
-Input: a run's directory with its run.json. Output: checkpoints, a journal and, at the end, a model.
-Stopped at any moment and started again, it ends with the same bits as if it had never stopped.
+Input: a run's directory with its run.json. Output: checkpoints, a journal and, at the end, a model. A run
+that is stopped at any moment and restarted ends with the same bits as one that never stopped.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from windlass.train.word2vec.start import prepare
 
 Outcome = Literal["finished", "stopped", "left"]
 
-NOTHING_ASKED = StepResult(loss=0.0, gradient_norm=0.0, rate=0.0, seconds=0.0)
+NO_STEP = StepResult(loss=0.0, gradient_norm=0.0, rate=0.0, seconds=0.0)
 CLOSE_S = 30.0
-"""For copies of the last checkpoints to reach the store."""
+"""Time for uploads of the last checkpoints to finish."""
 SMOOTHING = 0.9
-TELL_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 
 
 def _never() -> bool:
@@ -51,32 +51,32 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class StopSignals:
-    """What a process may be asked while it trains; each is looked at once a step."""
+    """Requests to a process that trains; each is polled once per step."""
 
     stop: Callable[[], bool]
-    """To save, and to end."""
-    leave: Callable[[], bool] = _never
-    """To part at the next border, for a change of company."""
-    depart: Callable[[], bool] = _never
-    """When it parts: whether somebody will not come back."""
+    """True to save and end the run."""
+    drain: Callable[[], bool] = _never
+    """True to leave the loop at the next sync point, for a new generation."""
+    leaving: Callable[[], bool] = _never
+    """True if a rank leaves for good."""
 
 
 def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = None) -> bool:
-    """Do a whole run, or go on with it. Return whether it came to its end."""
+    """Start or resume a run. Return True if it finished, False if it was stopped."""
     run, member = load_run(folder), member or RankInfo()
     if member.world != run.layout.world:
         raise BadInput(f"layout {run.layout} needs {run.layout.world} processes, not {member.world}")
     record = EventLog(folder, rank=member.rank)
     try:
         with init_process_group(member, device_of(run.job.machine)):
-            crew: ProcessGroup = SingleProcess() if member.world == 1 else DistributedGroup()
-            if not prepare(run, folder, record, crew, stopped):
-                record.tell("stopped", step=0, steps=run.steps)
+            group: ProcessGroup = SingleProcess() if member.world == 1 else DistributedGroup()
+            if not prepare(run, folder, record, group, stopped):
+                record.emit("stopped", step=0, steps=run.steps)
                 return False
             kind = AsyncTrainer if run.layout.asynchronous else Trainer
             trainer = kind(run, folder, record, member)
-            tell_start(trainer)
-            # Before the checkpoint is loaded: what it keeps of the exchange belongs to these settings.
+            emit_start(trainer)
+            # Before the checkpoint is loaded: its sync state belongs to these settings.
             runtime_settings.begin(trainer)
             trainer.restore()
             return run_loop(trainer, StopSignals(stopped)) == "finished"
@@ -84,9 +84,9 @@ def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = N
         record.close()
 
 
-def run_loop(trainer: Trainer, wishes: StopSignals) -> Outcome:
-    """Step until the run is over, or any process is asked to stop, or to part for a change of company."""
-    outcome = _loop(trainer, wishes)
+def run_loop(trainer: Trainer, signals: StopSignals) -> Outcome:
+    """Step until the run is over, or any process must stop, or the generation changes."""
+    outcome = _loop(trainer, signals)
     if outcome == "finished":
         _finish(trainer)
     trainer.ledger.write(durable=True)
@@ -95,9 +95,9 @@ def run_loop(trainer: Trainer, wishes: StopSignals) -> Outcome:
     return outcome
 
 
-def tell_start(trainer: Trainer) -> None:
+def emit_start(trainer: Trainer) -> None:
     run = trainer.run
-    trainer.record.tell(
+    trainer.record.emit(
         "started",
         parameters=run.network.parameters,
         steps=run.steps,
@@ -109,72 +109,73 @@ def tell_start(trainer: Trainer) -> None:
     )
 
 
-def _loop(trainer: Trainer, wishes: StopSignals) -> Outcome:
-    # Only rank 0's is told; a newcomer that measured it would keep the others waiting.
-    peak = (trainer.peak or known_peak(trainer.device)) if trainer.grid.crew.rank == 0 else math.inf
-    teller = _Teller(trainer, peak * trainer.run.layout.world)
+def _loop(trainer: Trainer, signals: StopSignals) -> Outcome:
+    # Only rank 0 reports it; a new worker that measured it would keep the others waiting.
+    peak = (trainer.peak or known_peak(trainer.device)) if trainer.grid.world_group.rank == 0 else math.inf
+    reporter = _StepReporter(trainer, peak * trainer.run.layout.world)
     agreed_at = trainer.step_number
-    parted = _parted(trainer, NOTHING_ASKED, wishes)  # a run that paused or was stopped goes on so
-    if parted is not None:
-        return parted
+    outcome_now = _stop_or_drain(trainer, NO_STEP, signals)  # a paused run stays paused
+    if outcome_now is not None:
+        return outcome_now
     while trainer.step_number < trainer.run.steps:
-        facts = trainer.step(stop=wishes.stop(), leave=wishes.leave())
+        facts = trainer.step(stop=signals.stop(), drain=signals.drain())
         _check_finite(facts, trainer)
-        teller.tell(facts)
+        reporter.emit_step(facts)
         if not facts.agreed:
             continue
-        runtime_settings.heed(trainer, facts.request)
+        runtime_settings.apply_newest(trainer, facts.request)
         _replan(trainer)
         if facts.written:
             _commit(trainer)
-        parted = _parted(trainer, facts, wishes)
-        if parted is not None:
-            return parted
-        if facts.forgets:
-            trainer.remember()
+        outcome_now = _stop_or_drain(trainer, facts, signals)
+        if outcome_now is not None:
+            return outcome_now
+        if facts.memory_save_due:
+            trainer.keep_in_memory()
         if trainer.step_number < trainer.run.steps:
-            _look_and_save(trainer, agreed_at, due=facts.due)
+            _evaluate_and_save(trainer, agreed_at, due=facts.due)
         agreed_at = trainer.step_number
     return "finished"
 
 
-def _parted(trainer: Trainer, facts: StepResult, wishes: StopSignals) -> Outcome | None:
-    """Stop with a checkpoint or part, if that was asked for; a pause is waited out here."""
-    stop, leave = facts.stop or runtime_settings.stop_asked(trainer), facts.leave
-    if not stop and not leave and trainer.settings is not None and trainer.settings.paused:
+def _stop_or_drain(trainer: Trainer, facts: StepResult, signals: StopSignals) -> Outcome | None:
+    """Stop with a checkpoint or drain, if requested; also waits here while the run is paused."""
+    stop, drain = facts.stop or runtime_settings.stop_requested(trainer), facts.drain
+    if not stop and not drain and trainer.settings is not None and trainer.settings.paused:
         begin = time.perf_counter()
         trainer.pause()
-        if runtime_settings.paused(trainer, lambda: wishes.stop() or wishes.leave()):
-            told = trainer.grid.crew.share([wishes.stop(), wishes.leave()])
-            stop = runtime_settings.stop_asked(trainer) or any(one for one, _ in told)
-            leave = any(other for _, other in told)
+        if runtime_settings.wait_while_paused(trainer, lambda: signals.stop() or signals.drain()):
+            votes = trainer.grid.world_group.all_gather_json([signals.stop(), signals.drain()])
+            stop = runtime_settings.stop_requested(trainer) or any(one for one, _ in votes)
+            drain = any(other for _, other in votes)
         trainer.ledger.spend("control", time.perf_counter() - begin)
     if stop:
         trainer.save()
-        trainer.record.tell("stopped", step=trainer.step_number, steps=trainer.run.steps)
+        trainer.record.emit("stopped", step=trainer.step_number, steps=trainer.run.steps)
         return "stopped"
-    if leave:
-        _hand_over(trainer, wishes)
+    if drain:
+        _before_regroup(trainer, signals)
         return "left"
     return None
 
 
-def _hand_over(trainer: Trainer, wishes: StopSignals) -> None:
-    """Part with equal weights, and with a checkpoint where somebody goes who alone holds a part of them."""
-    trainer.agree()
+def _before_regroup(trainer: Trainer, signals: StopSignals) -> None:
+    """Before the group changes: synchronise replicas; save a checkpoint if a leaving rank has the only
+    copy of a shard."""
+    trainer.average_now()
     if trainer.checkpoints.saving:
         trainer.end_save()
-    if not undivided(trainer.run.layout) and any(trainer.grid.crew.share(wishes.depart())):
+    if not undivided(trainer.run.layout) and any(trainer.grid.world_group.all_gather_json(signals.leaving())):
         try:
             trainer.save()
         except StoreFailed as failure:
-            trainer.record.tell("warning", message=failure.message)
+            trainer.record.emit("warning", message=failure.message)
 
 
-def _look_and_save(trainer: Trainer, before: int, *, due: bool) -> None:
-    """Evaluate and save when it is time, or has become so since step `before`.
+def _evaluate_and_save(trainer: Trainer, before: int, *, due: bool) -> None:
+    """Evaluate and save if that is due, or became due since step `before`.
 
-    Checkpoints are written while training goes on. A failed one costs a checkpoint, not the run.
+    Checkpoints are written in the background. A failed one does not end the run.
     """
     step, run = trainer.step_number, trainer.run
     if step // run.evaluate_every > before // run.evaluate_every:
@@ -185,21 +186,21 @@ def _look_and_save(trainer: Trainer, before: int, *, due: bool) -> None:
 
 
 def _begin_save(trainer: Trainer) -> None:
-    """Start a checkpoint; one that a new cut may follow from is waited for."""
+    """Start a checkpoint; wait for it if the pipeline may be re-cut after it."""
     layout = trainer.run.layout
-    if trainer.saves_beside and not (layout.pp > 1 and layout.recut == "apply"):
+    if trainer.saves_in_background and not (layout.pp > 1 and layout.recut == "apply"):
         trainer.begin_save()
         return
     try:
         trainer.save()
     except StoreFailed as failure:
-        trainer.record.tell("warning", message=failure.message)
+        trainer.record.emit("warning", message=failure.message)
     else:
         trainer.balance()
 
 
 def _commit(trainer: Trainer) -> None:
-    """Let a checkpoint be finished whose bytes are written."""
+    """Commit a checkpoint that all ranks have written."""
     trainer.end_save()
     trainer.balance()
 
@@ -208,15 +209,15 @@ def _finish(trainer: Trainer) -> None:
     result = trainer.evaluate(trainer.run.final_sequences)
     trainer.sample()
     source = CheckpointReader(trainer.save())
-    with raise_on_all_ranks(trainer.grid.crew, f"{trainer.folder}: the model could not be written"):
+    with raise_on_all_ranks(trainer.grid.world_group, f"{trainer.folder}: the model could not be written"):
         _export(trainer, source, result)
 
 
 def _export(trainer: Trainer, source: CheckpointReader, result: Evaluation) -> None:
-    if trainer.grid.crew.rank == 0:
+    if trainer.grid.world_group.rank == 0:
         path = save_result(trainer.folder, trainer.run, source, trainer.corpus, result)
         seconds, sent = round(trainer.train_s, 2), trainer.replicas.bytes_sent
-        trainer.record.tell(
+        trainer.record.emit(
             "finished",
             step=trainer.step_number,
             train_s=seconds,
@@ -227,14 +228,14 @@ def _export(trainer: Trainer, source: CheckpointReader, result: Evaluation) -> N
 
 
 def _replan(trainer: Trainer) -> None:
-    """With a time budget, correct the number of steps by what the steps really take."""
+    """With a time budget, adjust the number of steps to their measured duration."""
     run = replanned(trainer.planned, trainer.step_number, trainer.train_s)
     if run is trainer.planned:
         return
     before = trainer.planned.steps
-    trainer.record.tell("replanned", step=trainer.step_number, steps_before=before, steps=run.steps)
+    trainer.record.emit("replanned", step=trainer.step_number, steps_before=before, steps=run.steps)
     runtime_settings.follow_plan(trainer, run)
-    if trainer.grid.crew.rank == 0:
+    if trainer.grid.world_group.rank == 0:
         save_length(trainer.folder, run)
 
 
@@ -247,26 +248,26 @@ def _check_finite(facts: StepResult, trainer: Trainer) -> None:
     )
 
 
-class _Teller:
-    """Tells of steps: every `log_every`-th into the journal, the others only to draw a line from."""
+class _StepReporter:
+    """Logs steps: every `log_every`-th to the journal, the others only to the progress display."""
 
     def __init__(self, trainer: Trainer, peak: float) -> None:
         self._trainer, self._peak = trainer, peak
         self._step_s: float | None = None
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
-    def tell(self, facts: StepResult) -> None:
+    def emit_step(self, facts: StepResult) -> None:
         trainer, run = self._trainer, self._trainer.run
         before = facts.seconds if self._step_s is None else self._step_s
         self._step_s = SMOOTHING * before + (1 - SMOOTHING) * facts.seconds
         step, now = trainer.step_number, time.monotonic()
-        # A checkpoint is held to the loss of the step after it, so that one is always kept.
+        # A checkpoint is verified by the loss of the step after it, so that step is always kept.
         kept = step % run.job.train.log_every == 0 or step in (run.steps, trainer.checkpoints.begun_step + 1)
-        if not kept and now - self._told_at < TELL_EVERY_S:
+        if not kept and now - self._reported_at < REPORT_EVERY_S:
             return
-        self._told_at = now
+        self._reported_at = now
         speed = run.tokens_per_step / self._step_s
-        trainer.record.tell(
+        trainer.record.emit(
             "step",
             keep=kept,
             step=step,
@@ -285,14 +286,15 @@ class _Teller:
             )
 
     def _more(self) -> dict[str, Any]:
-        """What only some runs have: bytes sent to other replicas, and the cache of a remote corpus."""
-        told: dict[str, Any] = {}
+        """Return facts that only some runs have: bytes sent to other replicas, the cache of a remote
+        corpus."""
+        extra: dict[str, Any] = {}
         if not self._trainer.replicas.alone:
-            told["bytes_sent"] = self._trainer.replicas.bytes_sent
+            extra["bytes_sent"] = self._trainer.replicas.bytes_sent
         cache = self._trainer.corpus.facts()
         if cache is not None:
-            told["cache"] = asdict(cache)
-        return told
+            extra["cache"] = asdict(cache)
+        return extra
 
 
 def load_run(folder: Path) -> Run:
@@ -300,7 +302,7 @@ def load_run(folder: Path) -> Run:
 
 
 def save_length(folder: Path, run: Run) -> None:
-    """Write down how long a run shall be; its layout stays what was asked for."""
+    """Write a new number of steps and its intervals to run.json; nothing else changes."""
     kept = ("steps", "evaluate_every", "checkpoint_every", "warmup_steps")
     planned = load_run(folder).model_copy(update={key: getattr(run, key) for key in kept})
     save_run(folder, planned)

@@ -1,4 +1,4 @@
-"""The machine's own limit, to measure ourselves against: float32 matrix products and nothing else."""
+"""Measures the machine's peak FLOP/s with float32 matrix products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIN_S = 0.4
 
 
 def peak_flops(device: torch.device, *, min_s: float = MIN_S) -> float:
-    """Return the best rate of a large product, in FLOP/s: noise only ever slows one down."""
+    """Return the best rate of a large matrix product, in FLOP/s; noise only slows one down."""
     a = torch.randn(WIDTH, WIDTH, device=device)
     best, begin = float("inf"), time.perf_counter()
     while time.perf_counter() - begin < min_s or best == float("inf"):
@@ -26,5 +26,5 @@ def peak_flops(device: torch.device, *, min_s: float = MIN_S) -> float:
 
 @cache
 def known_peak(device: torch.device) -> float:
-    """Return the rate as this process measured it once: whoever goes on with others must not wait for it."""
+    """Return the peak as measured once by this process, so that later generations need not wait for it."""
     return peak_flops(device)

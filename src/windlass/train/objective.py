@@ -1,8 +1,7 @@
-"""What the model is asked to predict.
+"""Training objectives: what the model must predict.
 
-Input: sequences of context + 1 tokens. Output: what the model sees, what it should say, and how many
-answers that are: losses are summed and divided by that number, because only sums add up exactly over
-micro-batches and processes.
+Input: sequences of context + 1 tokens. Output: inputs, targets, and the number of targets: losses are summed
+and divided by that number, because only sums add up exactly over micro-batches and processes.
 
 Legend: B batch, T time.
 """
@@ -25,20 +24,20 @@ SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1
 
 @dataclass(frozen=True)
 class Example:
-    """What the model sees and what it should say; IGNORED where nothing is asked."""
+    """Inputs and targets; targets are IGNORED where nothing is predicted."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
-    asked: int
+    num_targets: int
 
 
 class Objective(Protocol):
-    """Turns sequences into examples. `positions` makes any randomness a function of the sample."""
+    """Turns sequences into examples. Any randomness is a function of the sample's position."""
 
     def examples(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> Example: ...
 
-    def asked_of(self, context: int) -> int:
-        """Return how many answers are asked of one sequence: the same of each."""
+    def num_targets(self, context: int) -> int:
+        """Return the number of targets of one sequence, which is the same for every sequence."""
 
 
 class Causal:
@@ -49,13 +48,13 @@ class Causal:
         inputs_BT, targets_BT = tokens_BS[:, :-1], tokens_BS[:, 1:]
         return Example(inputs_BT.contiguous(), targets_BT.contiguous(), targets_BT.numel())
 
-    def asked_of(self, context: int) -> int:
+    def num_targets(self, context: int) -> int:
         return context
 
 
 @dataclass(frozen=True)
 class Masked:
-    """Predict hidden tokens from both sides."""
+    """Predict masked tokens from both sides."""
 
     seed: int
     share: float
@@ -67,15 +66,15 @@ class Masked:
         targets = np.full_like(inputs, IGNORED)
         for row, position in enumerate(positions):
             self._hide(inputs[row], targets[row], int(position))
-        asked = int((targets != IGNORED).sum())
-        return Example(torch.from_numpy(inputs), torch.from_numpy(targets), asked)
+        num_targets = int((targets != IGNORED).sum())
+        return Example(torch.from_numpy(inputs), torch.from_numpy(targets), num_targets)
 
-    def asked_of(self, context: int) -> int:
+    def num_targets(self, context: int) -> int:
         return max(1, round(self.share * context))
 
     def _hide(self, inputs: NDArray[np.int64], targets: NDArray[np.int64], position: int) -> None:
         rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
-        count = self.asked_of(len(inputs))
+        count = self.num_targets(len(inputs))
         chosen = rng.permutation(len(inputs))[:count]
         targets[chosen] = inputs[chosen]
         fate = rng.random(count)

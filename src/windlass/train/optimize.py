@@ -14,7 +14,7 @@ from windlass.spec.run import Run
 
 
 def build_optimizer(holdings: Sequence[ParamShard], run: Run) -> torch.optim.AdamW:
-    """Matrices decay, vectors (norms, biases) do not: shrinking those only hurts."""
+    """Build AdamW with weight decay for matrices but not for vectors (norms, biases)."""
     train, held = run.job.train, [h for h in holdings if h.tensor.numel()]
     return torch.optim.AdamW(
         [
@@ -34,7 +34,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def rate_of(run: Run, step: int) -> float:
-    """Return the learning rate of the step that follows `step` finished ones."""
+    """Return the learning rate of the step after `step` finished steps."""
     share = rate_share(
         step, steps=run.steps, warmup=run.warmup_steps, schedule=run.job.train.schedule, train=run.job.train
     )
@@ -44,7 +44,7 @@ def rate_of(run: Run, step: int) -> float:
 def rate_share(
     step: int, *, steps: int, warmup: int, schedule: Literal["cosine", "wsd", "constant"], train: Train
 ) -> float:
-    """Return the rate as a share of the peak: rise in a line, then follow the schedule."""
+    """Return the rate as a share of the peak: linear warm-up, then the schedule."""
     if step < warmup:
         return (step + 1) / warmup
     if schedule == "constant":

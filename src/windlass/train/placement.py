@@ -1,7 +1,7 @@
-"""Puts a run's processes on their places: who computes which piece of the model.
+"""Assigns the pieces of the model to the processes of a run.
 
-Input: a run and its crew. Output: the cut and this process's place on the grid. A run that goes on under
-the layout of its newest checkpoint keeps that checkpoint's cut, which may have been corrected since.
+Input: a run and its group. Output: the cut and the device mesh with this process's coordinates. A run that
+resumes under the layout of its newest checkpoint keeps that checkpoint's cut, which may have been rebalanced.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ MEASURE_S = 0.1
 
 
 def settle_run(run: Run, folder: Path, device: torch.device) -> tuple[Mesh, Partition]:
-    """Cut the model and take this process to its place."""
+    """Cut the model and build the mesh."""
     layout = run.layout
     check_layout(layout, run.network, run.batch_sequences)
-    crew: ProcessGroup = SingleProcess() if layout.world == 1 else DistributedGroup()
-    cut = saved_cut(run, folder, crew)
+    group: ProcessGroup = SingleProcess() if layout.world == 1 else DistributedGroup()
+    cut = saved_cut(run, folder, group)
     if layout.pp == 1:
-        return Mesh(layout, device, crew), cut or cut_model(run.network, layout)
-    costs = _costs(run, device, crew)
+        return Mesh(layout, device, group), cut or cut_model(run.network, layout)
+    costs = _costs(run, device, group)
     rough = cut or cut_model(run.network, layout, costs=costs)
-    ranks, speeds = _placed(run, rough, device, crew)
+    ranks, speeds = _placed(run, rough, device, group)
     if cut is None and layout.placement == "load-aware":
         cut = cut_model(run.network, layout, costs=costs, speeds=speeds)
-    return Mesh(layout, device, crew, ranks), cut or rough
+    return Mesh(layout, device, group, ranks), cut or rough
 
 
-def _costs(run: Run, device: torch.device, crew: ProcessGroup) -> LayerCosts | None:
-    """Return what rank 0 measured, if the cut shall be by that; all ranks must cut alike."""
+def _costs(run: Run, device: torch.device, group: ProcessGroup) -> LayerCosts | None:
+    """Return the layer costs measured by rank 0 if [layout] cut = "measured"; all ranks must cut alike."""
     if run.layout.cut != "measured":
         return None
-    own = measured_costs(run.network, run.micro_batch_sequences, device) if crew.rank == 0 else None
-    return LayerCosts(**crew.share(asdict(own) if own else None)[0])
+    own = measured_costs(run.network, run.micro_batch_sequences, device) if group.rank == 0 else None
+    return LayerCosts(**group.all_gather_json(asdict(own) if own else None)[0])
 
 
 def _placed(
-    run: Run, cut: Partition, device: torch.device, crew: ProcessGroup
+    run: Run, cut: Partition, device: torch.device, group: ProcessGroup
 ) -> tuple[list[int], list[float]]:
-    """Return the rank at each point of the grid, and the speeds along the pipeline."""
+    """Return the rank at each point of the mesh, and the speeds along the pipeline."""
     layout = run.layout
     speed = peak_flops(device, min_s=MEASURE_S) if layout.placement == "load-aware" else 1.0
     free = psutil.virtual_memory().available
-    known = crew.share({"host": socket.gethostname(), "speed": speed, "free": free})
+    known = group.all_gather_json({"host": socket.gethostname(), "speed": speed, "free": free})
     ranks = place(
         layout,
         seed=run.job.seed,
@@ -74,14 +74,14 @@ def _placed(
     return ranks, [min(known[rank]["speed"] for rank in block) for block in blocks]
 
 
-def saved_cut(run: Run, folder: Path, crew: ProcessGroup) -> Partition | None:
-    """Return the cut of the newest checkpoint if this run's layout is the one that it was saved under."""
+def saved_cut(run: Run, folder: Path, group: ProcessGroup) -> Partition | None:
+    """Return the cut of the newest checkpoint if it was saved under this run's layout."""
     found = None
-    if crew.rank == 0:
+    if group.rank == 0:
         for path in reversed(committed(folder / CHECKPOINTS)):
-            told = json.loads((path / LAYOUT).read_bytes())
-            if told["layout"] == run.layout.model_dump(mode="json"):
-                found = told["cut"]
+            saved = json.loads((path / LAYOUT).read_bytes())
+            if saved["layout"] == run.layout.model_dump(mode="json"):
+                found = saved["cut"]
             break
-    told_cut = crew.share(found)[0]
-    return None if told_cut is None else Partition.model_validate(told_cut)
+    shared_cut = group.all_gather_json(found)[0]
+    return None if shared_cut is None else Partition.model_validate(shared_cut)

@@ -1,9 +1,9 @@
-"""Turns a finished run into a model directory that anyone can load.
+"""Writes the model directory of a finished run.
 
-Input: the weights, one at a time, as the last checkpoint has them: no process needs to hold them all; or,
-of a family that is not a network, whatever writes its files. Output: a directory as Hugging Face has them
-(config.json, safetensors, tokenizer files) with windlass.json, which says where the model comes from and
-how good it is, and a manifest.
+Input: the weights from the last checkpoint, one at a time, so no process holds them all; or, for a family
+that is not a network, a function that writes its files. Output: a directory in Hugging Face format
+(config.json, safetensors, tokenizer files) with windlass.json, which has the lineage and the metrics of the
+model, and a manifest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windlass.train.evaluate import Evaluation
 
 SpecialTokens = Mapping[str, int | list[int] | None]
 WriteModel = Callable[[DirectoryWriter, SpecialTokens], Shape]
-"""Writes config.json and what it describes; returns the shape as it turned out."""
+"""Writes config.json and the weights; returns the final shape."""
 
 
 def save_result(

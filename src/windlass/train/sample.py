@@ -1,6 +1,6 @@
-"""Continues a text while training, so that a person can see what the numbers mean.
+"""Generates sample text during training.
 
-It computes the whole sequence for every token: a few dozen tokens now and then do not pay for a cache.
+It computes the whole sequence for every token: a few dozen tokens at a time do not justify a KV cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How likely a model finds a given text, token by token: `python -m windlass.train.scoring MODEL FILE`.
+"""Log-probability of a given text, token by token: `python -m windlass.train.scoring MODEL FILE`.
 
-A text is read as a document: the end of another one comes before it, and its own end is not asked for. Of a
-text longer than the context every window begins with the last token of the one before.
+The text is scored as a document: an end token precedes it, and its own end is not scored. In a text longer
+than the context every window begins with the last token of the window before.
 
 Input: a model directory with a tokenizer, a file of text. Output: {"done": {...}} on standard output.
 """
@@ -32,14 +32,15 @@ Logprobs = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 
 
 def score_text(directory: Path, text: str, threads: int | None = None) -> dict[str, Any]:
-    """Return the log-probability of every token of a text, and what they amount to."""
+    """Return the log-probability of every token of a text, their sum, the perplexity and the bits per
+    byte."""
     where = str(directory / CONFIG)
     config, _ = without_quantisation(read_config(directory), where)
     shape, tokenizer = shape_from_config(config, where), load_tokenizer(directory)
     tokens = tokenizer.encode(text)
     if not tokens or len(tokens) > MAX_TOKENS:
         raise BadInput(f"the text has {len(tokens)} tokens", hint=f"1 to {MAX_TOKENS} can be scored")
-    logprobs = scored(_asking(directory, shape, threads), [tokenizer.end_id, *tokens], shape.context)
+    logprobs = scored(_logprobs(directory, shape, threads), [tokenizer.end_id, *tokens], shape.context)
     total = float(logprobs.sum())
     return {
         "tokens": [
@@ -62,7 +63,7 @@ def scored(logprobs: Logprobs, tokens: list[int], context: int) -> NDArray[np.fl
     return np.concatenate(parts)
 
 
-def _asking(directory: Path, shape: Shape, threads: int | None) -> Logprobs:
+def _logprobs(directory: Path, shape: Shape, threads: int | None) -> Logprobs:
     match shape:
         case MlpShape() | NgramShape() | HmmShape():
             model = load_statistical(directory)
@@ -71,10 +72,10 @@ def _asking(directory: Path, shape: Shape, threads: int | None) -> Logprobs:
             raise BadInput(
                 f"{directory}: a bert model sees both sides of a token and gives no text a probability"
             )
-    return _asking_torch(directory, threads)
+    return _logprobs_torch(directory, threads)
 
 
-def _asking_torch(directory: Path, threads: int | None) -> Logprobs:
+def _logprobs_torch(directory: Path, threads: int | None) -> Logprobs:
     import torch
 
     from windlass.models.huggingface import load_model

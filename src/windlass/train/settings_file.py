@@ -1,4 +1,4 @@
-"""Reads what a running run is asked to change (docs/formats/settings.md)."""
+"""Reads the requested settings of an active run (docs/formats/settings.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.store.store_dir import StoreDir
 def newest_request(folder: Path) -> int:
     """Return the number of the newest request, 0 if there is none or it cannot be read.
 
-    Every step asks. A damaged file must not end a run.
+    Called at every step. A damaged file must not end a run.
     """
     try:
         return int(json.loads((folder / SETTINGS).read_bytes())["id"])
@@ -27,29 +27,29 @@ def newest_request(folder: Path) -> int:
 
 
 def load_request(folder: Path) -> Settings:
-    """Read the newest request, or say what is wrong with it."""
+    """Read the newest request, or raise what is wrong with it."""
     file = folder / SETTINGS
     return parse(Settings, json.loads(file.read_bytes()), str(file))
 
 
 class StopRequested:
-    """Whether a run that takes no other request is asked to stop; the file is looked at now and then."""
+    """Polls for a stop request, for runs that accept no other settings; reads the file every `every_s`."""
 
     def __init__(self, folder: Path, every_s: float = 0.2) -> None:
         self._folder, self._every_s = folder, every_s
-        self._looked_at, self._asked = 0.0, False
+        self._read_at, self._stop = 0.0, False
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if not self._asked and now - self._looked_at >= self._every_s:
-            self._looked_at = now
+        if not self._stop and now - self._read_at >= self._every_s:
+            self._read_at = now
             try:
-                self._asked = newest_request(self._folder) > 0 and load_request(self._folder).stop
+                self._stop = newest_request(self._folder) > 0 and load_request(self._folder).stop
             except (WindlassError, OSError, ValueError):
-                self._asked = False  # a damaged request must not end a run
-        return self._asked
+                self._stop = False  # a damaged request must not end a run
+        return self._stop
 
 
 def answered_before(folder: Path) -> tuple[int, dict[str, Any]]:
-    """Return the newest request that any trainer of this run has taken, and the values then in force."""
+    """Return the newest request that any trainer of this run has applied, and the values then in force."""
     return folded(Journal(StoreDir(folder), JOURNAL).read())

@@ -1,8 +1,7 @@
-"""A run in memory: the model, its optimizer, its data, and how far they have come.
+"""A run in memory: the model, its optimizer, its data, and their progress.
 
-Input: a Run and which of its processes this is. `step` advances the weights once; `evaluate`, `sample` and
-`save` do what their names say and tell the record. All processes call them together. Nothing here decides
-when: that is loop.py.
+Input: a Run and the rank of this process. `step` advances the weights once; `evaluate`, `sample` and `save`
+do what their names say and log events. All processes call them together. loop.py decides when.
 """
 
 from __future__ import annotations
@@ -49,25 +48,25 @@ Ended = TypeVar("Ended")
 
 SAMPLE_TOKENS = 48
 REMEMBER_EVERY_S, REMEMBER_SHARE = 1.0, 0.01
-"""Between borders that an elastic run of a divided model keeps in memory, twice; and the most of its time
-that this may take."""
+"""Minimum interval between the steps that an elastic run of a sharded model keeps in peer memory, and the
+maximum share of its time that this may take."""
 KINDS = ("momentum", "residual")
-"""What the exchange between replicas may keep with each weight (train/sync/data_parallel.py)."""
+"""Kinds of sync state that may exist for each weight (train/sync/data_parallel.py)."""
 
 
 Watch = Callable[["Trainer", str], None]
-"""Is told what a trainer begins to do: step, evaluating, saving or paused."""
+"""Called when a trainer enters a phase: step, evaluating, saving or paused."""
 
 
 def _unwatched(_trainer: Trainer, _phase: str) -> None:
-    """Nobody looks."""
+    """The default: do nothing."""
 
 
 class Trainer:
-    """Everything that a run changes, as far as this process holds it."""
+    """This process's part of everything that a run changes."""
 
-    saves_beside = True
-    """Whether checkpoints may be written while training goes on."""
+    saves_in_background = True
+    """True if checkpoints may be written in the background."""
 
     def __init__(
         self,
@@ -77,14 +76,15 @@ class Trainer:
         member: RankInfo | None = None,
         *,
         before: Trainer | None = None,
-        fill: bool = True,
+        init_weights: bool = True,
         generation: int = 0,
         watch: Watch = _unwatched,
     ) -> None:
-        """Build a run's part of this process.
+        """Build this process's part of a run.
 
-        With `before`, this process was in the run already, among others: what it holds is kept where it has
-        the same form. Without `fill`, the weights are left without values. `watch` is told what it does.
+        `before` is the trainer of this process in the previous generation; its tensors are kept if they have
+        the same form. Without `init_weights`, the weights have no values yet. `watch` is called with each
+        phase.
         """
         self.run = self.planned = run
         self.folder, self.record, self.generation = folder, record, generation
@@ -95,27 +95,27 @@ class Trainer:
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.taken, self.sync = 0, run.job.sync
         self.settings: Settings | None = None
-        """What the run was asked to change while it goes on (runtime_settings.py); `planned` is without it."""
+        """Settings that a user has requested (runtime_settings.py); `planned` is the run without them."""
         self.checkpoints: CheckpointManager = (
-            CheckpointManager(folder, run.job, record.tell) if before is None else before.checkpoints
+            CheckpointManager(folder, run.job, record.emit) if before is None else before.checkpoints
         )
         self.memory: MemoryTier | None = None if before is None else before.memory
-        """The state of the last borders, twice, where every process holds something that no other has."""
+        """Copies of the last sync points in peer memory, for layouts without redundancy."""
         self.ledger: SampleLedger = SampleLedger(record, generation) if before is None else before.ledger
         self._read_digest = 0
-        """Of the positions that were read here since the replicas last agreed."""
+        """Digest of the positions read by this process since the replicas last synchronised."""
         self.ready = False
-        """Whether the gradients of the next step are complete and clipped."""
+        """True if the gradients of the next step are complete and clipped."""
         self.peak: float | None = None
-        """FLOP/s of a process of this run, where somebody has measured it before."""
+        """Peak FLOP/s of a process of this run, if already measured."""
         self.busy_s = 0.0
-        """Own computing of the last step, without waiting for others."""
+        """Compute time of the last step, without waiting for other ranks."""
         self._update_s, self._remember_after_s = 0.0, time.monotonic() + REMEMBER_EVERY_S
         self.grid, cut = settle_run(run, folder, self.device)
-        self._assemble(cut, before=before, fill=fill)
+        self._assemble(cut, before=before, init_weights=init_weights)
 
-    def _assemble(self, cut: Partition, *, before: Trainer | None = None, fill: bool = True) -> None:
-        """Build what depends on the cut and on the company."""
+    def _assemble(self, cut: Partition, *, before: Trainer | None = None, init_weights: bool = True) -> None:
+        """Build what depends on the cut and on the process group."""
         run, at = self.run, self.grid.at
         keeps = before is not None and undivided(before.run.layout) and undivided(run.layout)
         self.strategy: Strategy
@@ -124,53 +124,53 @@ class Trainer:
             self.strategy, self.optimizer = before.strategy, before.optimizer
             self.strategy.move(run, self.grid)
         else:
-            self.strategy = Strategy(run, self.grid, cut, fill=fill, folder=self.folder)
+            self.strategy = Strategy(run, self.grid, cut, init_weights=init_weights, folder=self.folder)
             if run.compile and self.strategy.whole and run.layout.sharded == 1:
                 self.strategy.forward = compiled(self.strategy.stages[0].model, self.record)
-            self.optimizer = build_optimizer(self.strategy.held.holdings, run)
+            self.optimizer = build_optimizer(self.strategy.params.holdings, run)
         self.replica = at["dp"] * run.layout.sharded + at["sharded"]
-        self.replicas = DataParallel(self.strategy.held.holdings, self.grid.group("dp"), self.sync)
+        self.replicas = DataParallel(self.strategy.params.holdings, self.grid.group("dp"), self.sync)
         self.ordered = self._ordered() if run.job.elastic.deterministic else None
         own = None if self.ordered is None else [self._part(dp) for dp in self.ordered.own]
         self.feed = DataLoader(run, self.corpus, self.replica, own)
         self._near = self.grid.group("pp", "sharded", "cp", "tp")
 
     def _ordered(self) -> OrderedSum:
-        """The job's own number of replicas decides in which order gradients are added up."""
+        """Return the ordered sum; the job's own number of replicas determines the order of addition."""
         reason = next(not_repeatable(self.run.job), None)
         if reason is not None:
             raise BadInput(f"[elastic] deterministic = true: {reason}")
-        return OrderedSum(self.strategy.held.holdings, self.grid.group("dp"), self.run.job.layout.dp)
+        return OrderedSum(self.strategy.params.holdings, self.grid.group("dp"), self.run.job.layout.dp)
 
     def _part(self, dp: int) -> int:
-        """Return which part of the batch replica `dp` of the job has here."""
+        """Return the part of the batch of the job's replica `dp`."""
         return dp * self.run.layout.sharded + self.grid.at["sharded"]
 
     def restore(self) -> None:
-        """Go on from the newest whole checkpoint, if there is one."""
-        state, extra, passed_over = self.checkpoints.restore(
-            self.strategy.held.holdings,
+        """Load the newest intact checkpoint, if there is one."""
+        state, extra, skipped = self.checkpoints.restore(
+            self.strategy.params.holdings,
             self.optimizer,
-            crew=self.grid.crew,
+            group=self.grid.world_group,
             extra_kinds=KINDS,
             replica=self._own_replica,
         )
-        for reason in passed_over:
-            self.record.tell("warning", message=f"checkpoint passed over: {reason}")
+        for reason in skipped:
+            self.record.emit("warning", message=f"checkpoint skipped: {reason}")
         if state is not None:
-            self.stand_at(state)
-            self.strategy.held.follow()
+            self.set_state(state)
+            self.strategy.params.sync_tied()
             self.replicas.load_state(extra, state.step)
-            self.tell_resumed("checkpoint")
+            self.emit_resumed("checkpoint")
 
-    def stand_at(self, state: State) -> None:
-        """Count from a state, whose tensors are loaded apart."""
+    def set_state(self, state: State) -> None:
+        """Set step, samples and time; the tensors are loaded separately."""
         self.step_number, self.samples, self.train_s = state.step, state.samples, state.train_s
         self._read_digest = 0
         self.ledger.begin(state.step, state.samples)
 
-    def tell_resumed(self, source: str) -> None:
-        self.record.tell(
+    def emit_resumed(self, source: str) -> None:
+        self.record.emit(
             "resumed",
             step=self.step_number,
             samples=self.samples,
@@ -179,30 +179,30 @@ class Trainer:
             source=source,
         )
 
-    def step(self, *, stop: bool = False, leave: bool = False) -> StepResult:
+    def step(self, *, stop: bool = False, drain: bool = False) -> StepResult:
         """Advance the weights once.
 
-        The step is agreed on before the weights change: whoever hears that all gradients are complete goes
-        on, and so a survivor of a fault is either before this step with them, or behind it.
+        All ranks confirm complete gradients before the weights change. So after a fault a surviving rank
+        either has done this step, or has complete gradients to catch up, or all are still before it.
         """
         self._watch(self, "step")
         begin = time.perf_counter()
         rate = rate_of(self.run, self.step_number)
         set_rate(self.optimizer, rate)
-        loss = self._learn()
+        loss = self._forward_backward()
         learned = time.perf_counter()
         self._exchange()
-        norm = self.strategy.held.clip(self.run.job.train.clip or math.inf)
+        norm = self.strategy.params.clip(self.run.job.train.clip or math.inf)
         self.ready = True
-        facts = self._agree(loss, norm, rate, begin, stop=stop, leave=leave)
+        facts = self._sync_step(loss, norm, rate, begin, stop=stop, drain=drain)
         self.ledger.spend("communication", time.perf_counter() - learned)
         self.advance(facts.digest if facts.agreed else None)
         return facts
 
     def advance(self, digest: int | None) -> None:
-        """Let the step happen whose gradients are complete.
+        """Apply the complete gradients.
 
-        `digest` is that of all samples since replicas last agreed, None where they have not again.
+        `digest` covers all samples since the replicas last synchronised; None if this step is no sync point.
         """
         begin = time.perf_counter()
         self.checkpoints.finish_copy()  # of the weights as they were
@@ -210,29 +210,29 @@ class Trainer:
         self.ledger.spend("checkpoint", stalled - begin)
         self.ready = False
         self.optimizer.step()
-        self.strategy.held.clear()
+        self.strategy.params.clear()
         self.step_number, self.samples = self.step_number + 1, self.samples + self.run.batch_sequences
         self._update_s = time.perf_counter() - stalled
         self.ledger.spend("compute", self._update_s)
         self.replicas.after_update(self.step_number, self.train_s + self._update_s)
-        self.strategy.held.follow()
+        self.strategy.params.sync_tied()
         if digest is not None:
             self._read_digest = 0
             self.ledger.commit(self.step_number, self.samples, digest)
 
-    def _learn(self) -> Tensor:
-        """Add up this process's gradients; in a deterministic run those of each part apart."""
+    def _forward_backward(self) -> Tensor:
+        """Compute this process's gradients; in a deterministic run, those of each part separately."""
         begin, self.feed.digest, waited = time.perf_counter(), 0, 0.0
         losses: list[Tensor] = []
         for part in self.feed.parts:
-            asked = time.perf_counter()
+            requested_at = time.perf_counter()
             batches = self.feed.batches(self.samples, part)
-            waited += time.perf_counter() - asked
-            losses.append(self.strategy.learn(batches, self._asked))
-            self.strategy.held.collect()
+            waited += time.perf_counter() - requested_at
+            losses.append(self.strategy.forward_backward(batches, self._num_targets))
+            self.strategy.params.reduce_grads()
             if self.ordered is not None:
                 self.ordered.keep(part // self.run.layout.sharded)
-                self.strategy.held.clear()
+                self.strategy.params.clear()
         self.busy_s = time.perf_counter() - begin - waited
         self._read_digest = (self._read_digest + self.feed.digest) % (1 << DIGEST_BITS)
         self.ledger.spend("data", waited)
@@ -240,42 +240,42 @@ class Trainer:
         return torch.stack(losses).sum()
 
     def _exchange(self) -> None:
-        """Let every replica have the sum of all gradients."""
+        """Sum the gradients over all replicas."""
         if self.ordered is not None:
             self.ordered.add_up()
         else:
             self.replicas.after_backward(self.step_number)
 
-    def agree(self) -> None:
-        """Let all replicas hold equal weights."""
-        self.replicas.agree()
-        self.strategy.held.follow()
+    def average_now(self) -> None:
+        """Make the weights of all replicas equal."""
+        self.replicas.average_now()
+        self.strategy.params.sync_tied()
 
     def evaluate(self, sequences: int | None) -> Evaluation:
-        """Measure on held-out text."""
+        """Evaluate on held-out text."""
         self._watch(self, "evaluating")
         begin = time.perf_counter()
-        self.agree()
+        self.average_now()
         result = evaluate(
-            self.strategy.look,
+            self.strategy.eval_loss,
             self.corpus.validation,
             self.feed.objective,
             context=self.run.network.context,
             sequences=sequences,
             share=(self.replica, self.run.layout.replicas),
             add_up=self._add_up,
-            report=self.record.tell_progress,
+            report=self.record.emit_progress,
         )
-        self.strategy.rest()
+        self.strategy.reshard()
         self.ledger.spend("evaluation", time.perf_counter() - begin)
-        self.record.tell("evaluation", step=self.step_number, **asdict(result))
+        self.record.emit("evaluation", step=self.step_number, **asdict(result))
         self.record.plot(
             self.step_number, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte
         )
         return result
 
     def sample(self) -> None:
-        """Show what the model would write, where each process of a row can compute scores by itself."""
+        """Log samples of the model, if this layout can compute scores without a pipeline."""
         if self.run.objective != "causal" or not self.strategy.whole:
             return
         begin, tokenizer, run = time.perf_counter(), self.corpus.tokenizer, self.run
@@ -289,67 +289,67 @@ class Trainer:
                 end=tokenizer.end_id,
             )
             text = prompt + tokenizer.decode(ids)
-            self.record.tell("sample", step=self.step_number, text=text)
+            self.record.emit("sample", step=self.step_number, text=text)
             self.record.plot_text(self.step_number, "sample", text)
-        self.strategy.rest()
+        self.strategy.reshard()
         self.ledger.spend("evaluation", time.perf_counter() - begin)
 
     def save(self) -> Path:
         """Write a checkpoint and wait for it."""
-        self.begin_save(beside=False)
+        self.begin_save(background=False)
         return self.end_save_now()
 
-    def begin_save(self, *, beside: bool = True) -> None:
-        """Start to write a checkpoint, beside the steps that follow if asked so.
+    def begin_save(self, *, background: bool = True) -> None:
+        """Start a checkpoint, by default in the background.
 
-        One that is still under way is finished first; if it fails, this one is the better for it. A failure
-        is told, and costs no more than the checkpoint; where somebody waits for it, it is raised.
+        A checkpoint that is still in progress is finished first. A failure is logged and does not end the
+        run; in the foreground it is raised.
         """
         self._watch(self, "saving")
         if self.checkpoints.saving:
-            self.end_save()  # which writes the ledger before
+            self.end_save()  # writes the ledger first
         begin = time.perf_counter()
-        self.agree()
+        self.average_now()
         began = self.checkpoints.begin(
             State(self.step_number, self.samples, self.train_s),
-            self.strategy.held.holdings,
+            self.strategy.params.holdings,
             self.optimizer,
-            crew=self.grid.crew,
+            group=self.grid.world_group,
             layout=self.run.layout,
             cut=self.strategy.cut,
             extra=self.replicas.state(),
             replica=self._own_replica,
-            beside=beside,
+            background=background,
         )
         self.ledger.spend("checkpoint", time.perf_counter() - begin)
-        if not began and not beside:
+        if not began and not background:
             raise StoreFailed(
                 f"{self.folder / CHECKPOINTS}: the checkpoint of step {self.step_number} failed"
             )
 
     def end_save(self) -> None:
-        """Let the checkpoint be committed whose bytes are written everywhere."""
+        """Commit the checkpoint that all ranks have written."""
         self._end(self.checkpoints.end)
 
     def end_save_now(self) -> Path:
-        """Wait until the checkpoint is written everywhere, and commit it."""
+        """Wait until all ranks have written the checkpoint, and commit it."""
         return self._end(self.checkpoints.end_now)
 
     def _end(self, end: Callable[[], Ended]) -> Ended:
         self._watch(self, "saving")
         begin = time.perf_counter()
         self.ledger.check()
-        self.ledger.write(durable=True)  # no checkpoint may know of samples that the ledger does not
+        self.ledger.write(durable=True)  # before the checkpoint, which must not be ahead of the ledger
         try:
             return end()
         finally:
             self.ledger.spend("checkpoint", time.perf_counter() - begin)
 
-    def remember(self) -> None:
-        """Keep the state of this border in memory, here and at a buddy."""
+    def keep_in_memory(self) -> None:
+        """Keep the state of this sync point in memory, on this rank and on a peer."""
         if self.memory is None:
-            self.memory = MemoryTier(self.grid.crew)
-        begin, holdings = time.perf_counter(), self.strategy.held.holdings
+            self.memory = MemoryTier(self.grid.world_group)
+        begin, holdings = time.perf_counter(), self.strategy.params.holdings
         part = take_part(holdings, self.optimizer, NOTHING, keys=claims_of(holdings, None), replica=None)
         self.memory.keep(part, State(self.step_number, self.samples, self.train_s), self.run.layout)
         took_s = time.perf_counter() - begin
@@ -357,84 +357,92 @@ class Trainer:
         self.ledger.spend("checkpoint", took_s)
 
     def balance(self) -> None:
-        """Look whether the stages of a pipeline have drifted apart; to be called right after `save`."""
+        """Re-cut the pipeline, or propose to, if its stages are out of balance; call it right after
+        `save`."""
         layout, pipeline = self.run.layout, self.strategy.pipeline
         if pipeline is None or layout.recut == "off":
             return
-        told = self.grid.crew.share(pipeline.take_busy())
-        seconds = [max(busy.get(str(n), 0.0) for busy in told) for n in range(layout.stage_count)]
+        busy_by_rank = self.grid.world_group.all_gather_json(pipeline.take_busy())
+        seconds = [max(busy.get(str(n), 0.0) for busy in busy_by_rank) for n in range(layout.stage_count)]
         better = propose_recut(self.strategy.cut, self.run.network, layout, seconds)
         if better is None:
             return
         stages = [piece.until - piece.first for piece in better.pieces]
         applied = layout.recut == "apply"
-        self.record.tell("recut", step=self.step_number, seconds=seconds, stages=stages, applied=applied)
+        self.record.emit("recut", step=self.step_number, seconds=seconds, stages=stages, applied=applied)
         if applied:
             self._assemble(better)
             self.restore()
 
     @property
     def own_sequences(self) -> int:
-        """How many sequences of a batch this process computes."""
+        """Number of sequences of a batch that this process computes."""
         return sum(len(self.feed.positions(0, part)) for part in self.feed.parts)
 
     def pause(self) -> None:
-        """Say that nothing is computed on purpose."""
+        """Report that the run is paused."""
         self._watch(self, "paused")
 
     @property
     def _own_replica(self) -> int | None:
-        """Which replica this is where they walk apart, None where all are the same."""
+        """Index of this replica if replicas train locally between syncs; None if all are equal."""
         return self.grid.at["dp"] if self.sync.local and self.run.layout.dp > 1 else None
 
     @property
-    def _asked(self) -> int:
-        """The answers that a gradient is the mean over: of all replicas that add up theirs."""
+    def _num_targets(self) -> int:
+        """Number of targets that the loss is divided by: over all replicas whose gradients are summed."""
         layout = self.run.layout
-        return self.feed.asked(of_replicas=layout.sharded if self.sync.local else layout.replicas)
+        return self.feed.num_targets(of_replicas=layout.sharded if self.sync.local else layout.replicas)
 
     def _add_up(self, known: Tensor) -> Tensor:
-        """Add up over all processes what each knows of a loss; those along tp know the same."""
+        """Sum the partial losses of all processes; those along tp are equal."""
         if self.run.layout.world > 1:
             known = known / self.run.layout.tp
             dist.all_reduce(known)
         return known
 
-    def _agree(
-        self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool, leave: bool
+    def _sync_step(
+        self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool, drain: bool
     ) -> StepResult:
-        """Let everybody know the loss, the time, the samples, and what was asked of any process meanwhile."""
-        layout, sync, step, first = self.run.layout, self.sync, self.step_number + 1, self.grid.crew.rank == 0
-        agreed = self.replicas.at_border(step) or (not self.replicas.has_borders and step % sync.every == 0)
+        """All-reduce loss, time, sample digest and requests of this step over all ranks."""
+        layout, sync, step, first = (
+            self.run.layout,
+            self.sync,
+            self.step_number + 1,
+            self.grid.world_group.rank == 0,
+        )
+        agreed = self.replicas.at_sync_point(step) or (
+            not self.replicas.has_sync_points and step % sync.every == 0
+        )
         seconds = time.perf_counter() - begin + self._update_s
-        told = RankReport(
+        report = RankReport(
             loss=float(loss) / layout.tp,
             train_s=self.train_s + seconds,
             digest=self._read_digest if agreed and self._reads else 0,
             stop=stop,
-            leave=leave,
+            drain=drain,
             request=newest_request(self.folder) if first else 0,
             written=self.checkpoints.written,
             due=first and self.checkpoints.due(),
-            forgets=first and self._forgets,
+            memory_save_due=first and self._memory_save_due,
         )
-        row = torch.tensor(told.numbers(), dtype=torch.float64)
+        row = torch.tensor(report.numbers(), dtype=torch.float64)
         group = None if agreed else self._near
         if layout.world > 1 and (agreed or group is not None):
             dist.all_reduce(row, group=group)
         found = reduced(row.tolist(), agreed=agreed)
         self.train_s = found.train_s
-        # Replicas that walk apart each know the mean over their own samples.
+        # Replicas that train locally each have the mean over their own samples.
         mean = found.loss / (layout.dp if agreed and sync.local else 1)
         return replace(found.facts, loss=mean, gradient_norm=norm, rate=rate, seconds=seconds)
 
     @property
-    def _forgets(self) -> bool:
-        """Whether a lost process would take something with it that is in memory nowhere else."""
+    def _memory_save_due(self) -> bool:
+        """True if it is time to copy the state to peer memory: this layout has no redundancy."""
         alone = not undivided(self.run.layout) and self.generation > 0
         return alone and time.monotonic() >= self._remember_after_s
 
     @property
     def _reads(self) -> bool:
-        """Whether this process is the one of its replica that answers for the samples."""
+        """True if this process reports the samples of its replica."""
         return self.grid.at["pp"] == self.grid.at["cp"] == self.grid.at["tp"] == 0

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from windlass.control.api.app import assignment, build_app
 from windlass.control.api.control_keys import ControlKeys
 from windlass.http.listener import bind, settings
-from windlass.runs.run_settings import ask_for
-from windlass.runs.run_status import facts_of, standing_of
+from windlass.runs.run_settings import request_settings
+from windlass.runs.run_status import facts_of, state_of
 from windlass.runs.training import RunFolder
 from windlass.sdk.jobs import Jobs
 from windlass.spec.errors import AskedWrongly, NotFound, WindlassError
@@ -139,7 +139,7 @@ def test_a_run_is_told_as_the_command_line_tells_it(served: Served, start: Start
     folder = start()
     tell(folder, event="step", step=30, loss=float("nan"), tokens_per_s=9.0)
     told = served.http.get(RUN).json()
-    assert told == json.loads(json.dumps(facts_of(standing_of(folder)) | {"loss": None}))
+    assert told == json.loads(json.dumps(facts_of(state_of(folder)) | {"loss": None}))
     assert served.http.get("/v1/jobs").json() == {"jobs": [told]}
 
 
@@ -162,7 +162,7 @@ def test_a_run_is_paused_resumed_stopped_and_undone(served: Served, start: Start
         assert jobs.undo("poems")["log_every"] is None
         assert jobs.stop("poems")["stop"]
         assert [job["run"] for job in jobs.list()] == ["poems/1"]
-        assert jobs.show("poems")["asked"]["stop"]
+        assert jobs.show("poems")["requested"]["stop"]
 
 
 def test_an_elastic_run_is_scaled_and_any_other_is_not(served: Served, start: Start) -> None:
@@ -260,7 +260,7 @@ def test_the_journal_is_read_in_parts(served: Served, start: Start, tell: Tell) 
     folder = start()
     for step in range(5):
         tell(folder, event="step", step=step)
-    first = served.http.get(f"{RUN}/journal?most=3").json()
+    first = served.http.get(f"{RUN}/journal?limit=3").json()
     assert [record["step"] for record in first["records"]] == [0, 1, 2]
     rest = served.http.get(f"{RUN}/journal?after={first['next']}").json()
     assert [record["step"] for record in rest["records"]] == [3, 4]
@@ -319,7 +319,7 @@ def test_http_refuses_what_the_command_line_refuses(
     folder = start()
     (folder.path / SETTINGS).unlink(missing_ok=True)
     try:
-        local = ask_for(folder, [assignment(key, value) for key, value in changes.items()]).values
+        local = request_settings(folder, [assignment(key, value) for key, value in changes.items()]).values
     except WindlassError as error:
         local = error.message
     (folder.path / SETTINGS).unlink(missing_ok=True)

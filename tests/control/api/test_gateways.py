@@ -194,7 +194,7 @@ def test_a_fleet_may_be_tables_and_no_solution_is_an_answer(http: httpx.Client) 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"fleet": None}, "say for which machines"),
+        ({"fleet": None}, "name the machines"),
         ({"fleet": "8xH1000"}, "not in the catalogue"),
         ({"fleet": "many"}, "fleet many"),
         ({"fleet": {"machines": []}}, "at least one group"),

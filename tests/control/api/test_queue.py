@@ -67,7 +67,7 @@ class Served:
 
     def step(self) -> None:
         """Let a loop begin anew, look once and act."""
-        group_of = self.plane.setting.group_of
+        group_of = self.plane.config.group_of
         self.world.now_s += 2.0
         clock = lambda: self.world.now_s  # noqa: E731
         Reconciler(self.ledger, WorldBackend(self.world), group_of, in_order, clock=clock).step()
@@ -136,15 +136,15 @@ def test_a_stop_and_a_priority_are_written_for_whoever_leads(served: Served) -> 
     with served.queue() as queue:
         queue.submit(JOB)
         assert queue.set_priority("poems", 9)["priority"] == 9
-        assert queue.stop("poems")["wish"] == "stop"
+        assert queue.stop("poems")["desired"] == "stop"
         served.step()
         assert queue.wait("poems", deadline=5)["phase"] == "stopped"
         assert queue.stop("poems")["phase"] == "stopped", "to stop what is over changes nothing"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, "give one of 'job'"),
-    ({"job": JOB, "service": {"model": "m"}}, "give one of 'job'"),
+    ({}, "give either 'job'"),
+    ({"job": JOB, "service": {"model": "m"}}, "give either 'job'"),
     ({"job": "name = 'a'\n[trian]\n"}, "unknown key 'trian'"),
     ({"job": "name = "}, "not valid TOML"),
     ({"job": JOB, "priority": 5000}, "priority"),
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_with_the_reason(served: Served) -> None:
 def test_a_name_that_is_taken_and_one_that_is_not_there(served: Served) -> None:
     with served.queue() as queue:
         queue.submit(JOB)
-        with pytest.raises(ConflictingChange, match="is queued already"):
+        with pytest.raises(ConflictingChange, match="already exists and is queued"):
             queue.submit(JOB)
         with pytest.raises(NotThere, match="no job 'poem'"):
             queue.show("poem")
@@ -215,7 +215,7 @@ def test_pages_go_on_where_the_last_one_ended(served: Served) -> None:
         names: list[str] = []
         after: str | None = ""
         while after is not None:
-            page = http.get("/v1/queue", params={"most": 2, **({"after": after} if after else {})}).json()
+            page = http.get("/v1/queue", params={"limit": 2, **({"after": after} if after else {})}).json()
             names += [job["name"] for job in page["jobs"]]
             after = page["next"]
         assert names == [f"j{number}" for number in range(5)]

@@ -55,7 +55,7 @@ def test_what_was_submitted_is_found_as_it_was(records: JobStore) -> None:
 def test_a_name_is_free_again_once_its_job_is_over(records: JobStore) -> None:
     ledger = led(records)
     first, _ = records.submit(submission("poems"))
-    with pytest.raises(InUse, match="default/poems is queued already"):
+    with pytest.raises(InUse, match="default/poems already exists and is queued"):
         records.submit(submission("poems"))
     moved(ledger, first, "done")
     second, _ = records.submit(submission("poems"))
@@ -69,7 +69,7 @@ def test_a_request_that_is_repeated_makes_one_job(records: JobStore) -> None:
     first, new = records.submit(asked)
     again, newer = records.submit(asked)
     assert (new, newer, again.uid) == (True, False, first.uid)
-    with pytest.raises(BadInput, match="another request"):
+    with pytest.raises(BadInput, match="a different request"):
         records.submit(replace(asked, name="songs", digest="other"))
 
 
@@ -78,9 +78,9 @@ def test_pages_hold_every_job_once(records: JobStore) -> None:
         records.submit(submission(f"j{number}", tenant="ada" if number % 2 else "bob"))
     seen: list[str] = []
     after = None
-    while page := records.list(most=3, after=after):
+    while page := records.list(limit=3, after=after):
         seen += [entry.name for entry in page]
-        after = (page[-1].asked_s, page[-1].uid)
+        after = (page[-1].submitted_s, page[-1].uid)
     assert seen == [f"j{number}" for number in range(7)]
     assert [entry.name for entry in records.list(tenant="ada")] == ["j1", "j3", "j5"]
     assert records.counts("bob") == {"queued": 4}
@@ -92,7 +92,7 @@ def test_an_owner_changes_wishes_and_the_leader_phases_without_loss(records: Job
     records.set_priority(entry.uid, 7, "ada")
     moved(ledger, entry, "admitted")  # written by one who has not read the new priority
     found = records.stop(entry.uid, "ada")
-    assert (found.phase, found.priority, found.wish) == ("admitted", 7, "stop")
+    assert (found.phase, found.priority, found.desired) == ("admitted", 7, "stop")
     moved(ledger, found, "stopped")
     assert records.set_priority(entry.uid, 1, "ada").priority == 7, "one that is over stays as it is"
 
@@ -119,13 +119,13 @@ def test_what_is_not_there_is_said_with_the_nearest(records: JobStore) -> None:
 def test_shares_and_waits_are_kept(records: JobStore) -> None:
     ledger = led(records)
     records.set_share(TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), max_jobs=4))
-    ledger.tell_usage({"ada": 3.5, "bob": 1.0}, 10.0)
+    ledger.set_usage({"ada": 3.5, "bob": 1.0}, 10.0)
     assert records.shares() == {
         "ada": TenantQuota("ada", 2.0, QuotaLimit(cores=8.0, gpus=0), max_jobs=4, used=3.5),
         "bob": TenantQuota("bob", used=1.0),
     }
-    ledger.tell_waits({"u1": QueuePosition(1, "no room"), "u2": QueuePosition(2, "quota")})
-    ledger.tell_waits({"u1": None})
+    ledger.set_queue_positions({"u1": QueuePosition(1, "no room"), "u2": QueuePosition(2, "quota")})
+    ledger.set_queue_positions({"u1": None})
     assert records.waits(["u1", "u2"]) == {"u2": QueuePosition(2, "quota")}
 
 
@@ -165,6 +165,6 @@ def test_a_write_of_an_epoch_that_has_passed_is_undone(records: JobStore) -> Non
     with pytest.raises(LostLeadership, match="epoch 2 leads"):
         moved(ledger, entry, "admitted")
     with pytest.raises(LostLeadership):
-        ledger.tell_waits({entry.uid: QueuePosition(1, "x")})
+        ledger.set_queue_positions({entry.uid: QueuePosition(1, "x")})
     assert records.find("poems", "default").phase == "queued"
     assert not one.holds(STALE_S + 1.0)

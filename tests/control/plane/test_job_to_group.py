@@ -53,9 +53,9 @@ def test_a_worker_that_says_nothing_takes_a_core(tmp_path: Path) -> None:
 
 
 def test_only_who_says_how_few_will_do_may_run_with_fewer(tmp_path: Path) -> None:
-    assert entry_of(tmp_path).need.least is None
-    assert entry_of(tmp_path, JOB + "[elastic]\nleast = 1\n").need.least == 1
-    assert entry_of(tmp_path, JOB + "[elastic]\nleast = 3\n").need.least is None
+    assert entry_of(tmp_path).need.min_members is None
+    assert entry_of(tmp_path, JOB + "[elastic]\nmin_workers = 1\n").need.min_members == 1
+    assert entry_of(tmp_path, JOB + "[elastic]\nmin_workers = 3\n").need.min_members is None
 
 
 def test_a_train_job_is_a_group_that_any_backend_takes(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_on_kubernetes_the_home_is_on_a_volume_of_the_pods(tmp_path: Path) -> No
     group = groups_for(tmp_path, "kubernetes")(entry_of(tmp_path, JOB + volume))
     assert group.environment["WINDLASS_HOME"] == "/windlass"
     assert "--note" in group.args
-    with pytest.raises(BadJob, match="needs a home that its pods share"):
+    with pytest.raises(BadJob, match="needs a home on a volume"):
         groups_for(tmp_path, "kubernetes")(entry_of(tmp_path))
 
 
@@ -112,7 +112,7 @@ def test_a_service_answers_where_its_backend_lets_callers_in(tmp_path: Path) -> 
     ("text", "said"),
     [
         (JOB.replace("nodes = 2", "nodes = 3"), "cannot share equally"),
-        ('name = "a"\n[model]\nfamily = "ngram"\n[cluster]\nnodes = 2\n', "done by one machine"),
+        ('name = "a"\n[model]\nfamily = "ngram"\n[cluster]\nnodes = 2\n', "uses one node"),
         ("x = = 1", "not valid TOML"),
     ],
 )
@@ -122,7 +122,7 @@ def test_what_cannot_be_run_is_refused_when_it_is_submitted(tmp_path: Path, text
 
 
 def test_nothing_at_all_is_no_job(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="give one of 'job'"):
+    with pytest.raises(BadInput, match="give either 'job'"):
         submission_of(QueueBody(), ada(tmp_path), "tester")
 
 

@@ -13,9 +13,9 @@ from windlass.control.plane.queued_job import DesiredState, JobEntry, Phase, Res
 NOW_S = 50.0
 
 
-def entry(phase: Phase, *, wish: DesiredState = "run", members: int = 2, attempts: int = 1) -> JobEntry:
+def entry(phase: Phase, *, desired: DesiredState = "run", members: int = 2, attempts: int = 1) -> JobEntry:
     made = JobEntry("u1", "default", "a", "train", "3", ResourceNeeds(members=2, cores=1.0), "me", 1.0)
-    return made.now(phase, "", 2.0, members=members, attempts=attempts, wish=wish)
+    return made.now(phase, "", 2.0, members=members, attempts=attempts, desired=desired)
 
 
 def standing(*states: State, stopping: bool = False) -> GroupStatus:
@@ -48,11 +48,11 @@ SEEN: list[tuple[Phase, DesiredState, GroupStatus | None, Phase, str | None]] = 
 ]
 
 
-@pytest.mark.parametrize(("phase", "wish", "seen", "after", "deed"), SEEN)
+@pytest.mark.parametrize(("phase", "desired", "seen", "after", "deed"), SEEN)
 def test_what_is_seen_decides_what_it_is_and_what_is_done(
-    phase: Phase, wish: DesiredState, seen: GroupStatus | None, after: Phase, deed: str | None
+    phase: Phase, desired: DesiredState, seen: GroupStatus | None, after: Phase, deed: str | None
 ) -> None:
-    found = next_phase(entry(phase, wish=wish), seen, NOW_S)
+    found = next_phase(entry(phase, desired=desired), seen, NOW_S)
     assert found.phase == after
     assert action_for(found, seen) == deed
     assert (found.ended_s is not None) == (after in ("done", "failed", "stopped"))

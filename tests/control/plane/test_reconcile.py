@@ -87,7 +87,7 @@ def lived(
 
 
 def outcome(records: JobStore) -> dict[str, str]:
-    return {entry.key: entry.phase for entry in records.list(most=1000)}
+    return {entry.key: entry.phase for entry in records.list(limit=1000)}
 
 
 JOBS = [
@@ -115,7 +115,7 @@ def test_a_higher_priority_takes_the_room_and_the_other_goes_on_from_what_it_sav
     long = records.find("long", "default")
     assert (long.phase, long.preemptions) == ("done", 1)
     told = [event.what for event in records.events(long.uid)]
-    assert any("makes room" in each for each in told)
+    assert any("is preempted" in each for each in told)
     assert "has saved and waits again" in told
     assert world.ends[long.group_key] == 1
 
@@ -235,7 +235,7 @@ def test_a_leader_that_was_frozen_writes_and_launches_nothing(database: Database
     before = (dict(world.groups), [e.version for e in records.list()])
     records.submit(submission("b", work=9))
     assert frozen.reconciler is not None
-    with pytest.raises(InUse, match="epoch 1 has passed"):
+    with pytest.raises(InUse, match="epoch 1 is over"):
         frozen.reconciler.step()  # it wakes in the midst of its loop
     assert dict(world.groups) == before[0]
     assert frozen.step() is None
@@ -282,7 +282,7 @@ def test_an_elastic_job_goes_on_with_as_many_members_as_are_decided(database: Da
     def resized(view: Snapshot) -> list[JobDecision]:
         changed = [p for p in view.placed if p.members != wanted[0]]
         told = [JobDecision(ask.key, "admit", "fewer will do", wanted[0]) for ask in view.waiting]
-        return told + [JobDecision(p.ask.key, "resize", "there is more room", wanted[0]) for p in changed]
+        return told + [JobDecision(p.job.key, "resize", "there is more room", wanted[0]) for p in changed]
 
     process = Process(world, database, resized)
     for members in (1, 3, 2):
@@ -295,8 +295,8 @@ def test_an_elastic_job_goes_on_with_as_many_members_as_are_decided(database: Da
     entry = records.find("a", "default")
     assert (entry.phase, entry.members, entry.attempts) == ("running", 2, 1)
     assert [e.what for e in records.events(entry.uid)][-2:] == [
-        "goes on with 3 members: there is more room",
-        "goes on with 2 members: there is more room",
+        "continues with 3 members: there is more room",
+        "continues with 2 members: there is more room",
     ]
 
 

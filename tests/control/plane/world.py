@@ -225,21 +225,21 @@ def group_of(entry: JobEntry) -> Group:
 def in_order(view: Snapshot) -> list[JobDecision]:
     """Admit by priority, then time; preempt the lowest when one above it waits. As plain as can be."""
     free = sum(m.free.cores for m in view.machines)
-    free -= sum(_cores(p.ask, p.members) for p in view.placed if not p.nodes)
+    free -= sum(_cores(p.job, p.members) for p in view.placed if not p.nodes)
     told = []
     leaving = any(p.leaving for p in view.placed)
-    for ask in sorted(view.waiting, key=lambda a: (-a.priority, a.asked_s, a.key)):
+    for ask in sorted(view.waiting, key=lambda a: (-a.priority, a.submitted_s, a.key)):
         if _cores(ask, ask.members) <= free and not leaving:
             free -= _cores(ask, ask.members)
             told.append(JobDecision(ask.key, "admit", "there is room", ask.members))
             continue
         lower = sorted(
-            (p for p in view.placed if p.ask.priority < ask.priority and p.nodes and not p.leaving),
-            key=lambda p: (p.ask.priority, p.ask.key),
+            (p for p in view.placed if p.job.priority < ask.priority and p.nodes and not p.leaving),
+            key=lambda p: (p.job.priority, p.job.key),
         )
         if lower and not leaving:
             leaving = True
-            told.append(JobDecision(lower[0].ask.key, "preempt", f"for {ask.key}", other=ask.key))
+            told.append(JobDecision(lower[0].job.key, "preempt", f"for {ask.key}", other=ask.key))
         told.append(JobDecision(ask.key, "hold", "there is no room"))
         leaving = True  # nobody passes
     return told

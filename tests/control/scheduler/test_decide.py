@@ -73,10 +73,10 @@ def test_what_can_never_run_is_told_so_and_keeps_nobody_waiting() -> None:
     fine = world.submit(ask("a", members=8))
     world.now_s = 2 * PATIENCE_S
     decisions = told(world.step())
-    assert "none of the 2 machines has so much" in decisions[huge.key].reason
-    assert "could take 8, even when free" in decisions[many.key].reason
+    assert "none of the 2 machines has that much" in decisions[huge.key].reason
+    assert "could take 8, even when idle" in decisions[many.key].reason
     assert "the 0 machines with disk=fast" in decisions[labelled.key].reason
-    assert decisions[beyond.key].reason == "asks for 3 cores; the quota of 'b' is 2 cores"
+    assert decisions[beyond.key].reason == "requests 3 cores; the quota of 'b' is 2 cores"
     assert decisions[fine.key].what == "admit"
 
 
@@ -112,7 +112,7 @@ def test_an_elastic_job_starts_smaller_and_grows_when_nobody_waits() -> None:
     world = World(machines(1))
     first = world.submit(ask("b", 3), 1000)
     world.step()
-    job = world.submit(ask(members=4, least=1))
+    job = world.submit(ask(members=4, min_members=1))
     assert told(world.step())[job.key].members == 1
     for _ in range(20):
         world.step()
@@ -122,7 +122,7 @@ def test_an_elastic_job_starts_smaller_and_grows_when_nobody_waits() -> None:
 
 def test_an_elastic_job_shrinks_for_one_that_waits_and_no_further_than_needed() -> None:
     world = World(machines(2))
-    elastic = world.submit(ask(members=8, least=2))
+    elastic = world.submit(ask(members=8, min_members=2))
     world.step()
     world.step(MIN_RUN_S)
     job = world.submit(ask("b", members=3))
@@ -221,7 +221,7 @@ def test_a_gang_that_lost_a_machine_for_which_there_is_no_other_waits_again() ->
     decision = told(decide(Snapshot(1e4, full, [], placed)))[job.key]
     assert decision.what == "preempt"
     assert decision.reason.startswith("a member has no machine and there is no room for a new one")
-    elastic = [RunningJob(replace(job, least=1), 2, ("m000",)), placed[1]]
+    elastic = [RunningJob(replace(job, min_members=1), 2, ("m000",)), placed[1]]
     assert told(decide(Snapshot(1e4, full, [], elastic)))[job.key].members == 1
 
 
@@ -243,8 +243,8 @@ def test_nobody_waits_for_the_room_of_a_service() -> None:
     world.step(PATIENCE_S)
     late = world.submit(ask("c", 1))
     decisions = told(world.step())
-    assert decisions[large.key].reason.startswith("is next in line: machines are kept free for it; 2 of 8")
-    assert decisions[late.key].reason == f"the free room is kept for {large.key}, first in line"
+    assert decisions[large.key].reason.startswith("is next in line: machines are reserved for it; 2 of 8")
+    assert decisions[late.key].reason == f"the free room is reserved for {large.key}, first in line"
 
 
 def test_cores_in_fractions_add_up() -> None:

@@ -70,7 +70,7 @@ def arrival(chance: random.Random) -> PendingJob:
         members,
         chance.choice(NEEDS),
         priority=chance.choice((0, 0, 0, 1, 2)),
-        least=chance.choice((None, None, 1, max(1, members // 2))),
+        min_members=chance.choice((None, None, 1, max(1, members // 2))),
         placement=chance.choice(("spread", "pack")),
         node_selector=chance.choice(({}, {}, {}, {"disk": "fast"})),
         preemptible=chance.random() < 0.8,
@@ -96,14 +96,14 @@ def test_nothing_is_given_beyond_capacity_quota_or_gang(world: World, seed: int)
     for _, decisions in play(world, random.Random(seed)):  # World.step checks capacity
         held: dict[str, list[RunningJob]] = defaultdict(list)
         for each in world.placed.values():
-            held[each.ask.tenant].append(each)
-            assert each.ask.fewest <= each.members <= each.ask.members
+            held[each.job.tenant].append(each)
+            assert each.job.fewest <= each.members <= each.job.members
             assert len(each.nodes) >= each.members
         for tenant, placed in held.items():
             share = world.shares[tenant]
             assert len(placed) <= (share.max_jobs or len(placed))
             for limit, name in ((share.quota.cores, "cores"), (share.quota.gpus, "gpus")):
-                used = sum(getattr(each.ask.need, name) * each.members for each in placed)
+                used = sum(getattr(each.job.need, name) * each.members for each in placed)
                 assert limit is None or used <= limit + 1e-6
         assert len({decision.key for decision in decisions}) == len(decisions)
 
@@ -117,8 +117,8 @@ def test_nothing_waits_that_fits_unless_room_or_quota_is_kept_for_another(world:
             waits = world.waiting.get(decision.key)
             if waits is None or fits(free, waits) < waits.fewest:
                 continue
-            kept = ("the free room is kept for", "the quota of", "waits behind", "waits until", "is next")
-            assert decision.reason.startswith((*kept, "asks for", f"'{waits.tenant}' may run")), decision
+            kept = ("the free room is reserved for", "the quota of", "waits behind", "waits until", "is next")
+            assert decision.reason.startswith((*kept, "requests", f"'{waits.tenant}' may run")), decision
 
 
 @settings(max_examples=20)
@@ -133,7 +133,7 @@ def test_nobody_passes_a_job_of_higher_priority_that_could_have_had_the_room(wor
             higher = {
                 key: each
                 for key, each in world.placed.items()
-                if key not in before.waiting or _priority(before, each.ask) >= rank[decision.key]
+                if key not in before.waiting or _priority(before, each.job) >= rank[decision.key]
             }
             assert fits(world.machines(higher), waits) < waits.fewest
 
@@ -166,10 +166,10 @@ def _after(view: Snapshot, yields: dict[str, JobDecision]) -> list[SchedulableNo
     free = {machine.name: machine.free for machine in view.machines}
     for each in view.placed:
         gone = each.nodes if each.leaving else each.nodes[each.members :]
-        if each.ask.key in yields:
-            gone = each.nodes[yields[each.ask.key].members :]
+        if each.job.key in yields:
+            gone = each.nodes[yields[each.job.key].members :]
         for node in gone:
-            free[node] = less(free[node], each.ask.need, -1)
+            free[node] = less(free[node], each.job.need, -1)
     return [replace(machine, free=free[machine.name]) for machine in view.machines]
 
 
@@ -226,7 +226,7 @@ def test_a_gang_waits_no_longer_than_patience_and_what_runs_however_many_small_j
             world.submit(ask(tenant, chance.choice((1, 2)), preemptible=False), chance.uniform(60, longest_s))
         world.step(step_s)
     assert large is not None
-    assert world.began[large.key] - large.asked_s <= PATIENCE_S + longest_s + 3 * step_s
+    assert world.began[large.key] - large.submitted_s <= PATIENCE_S + longest_s + 3 * step_s
 
 
 def test_shares_become_proportional_to_weights() -> None:
@@ -240,7 +240,7 @@ def test_shares_become_proportional_to_weights() -> None:
                 world.submit(ask(tenant, chance.choice((1, 2, 3))), chance.uniform(100, 600))
         world.step()
         for each in world.placed.values():
-            held[each.ask.tenant] += each.members * (number >= 50)
+            held[each.job.tenant] += each.members * (number >= 50)
     total = sum(held.values())
     for tenant, weight in weights.items():
         assert abs(held[tenant] / total - weight / 6) < 0.03

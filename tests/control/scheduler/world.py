@@ -72,7 +72,7 @@ class World:
     began: dict[str, float] = field(default_factory=dict)
 
     def submit(self, ask: PendingJob, lasting_s: float = 1e9) -> PendingJob:
-        ask = replace(ask, asked_s=self.now_s)
+        ask = replace(ask, submitted_s=self.now_s)
         self.waiting[ask.key], self.lasting[ask.key] = ask, lasting_s
         return ask
 
@@ -80,7 +80,7 @@ class World:
         free = {m.name: m.free for m in self.fleet}
         for each in (self.placed if placed is None else placed).values():
             for node in each.nodes:
-                free[node] = less(free[node], each.ask.need)
+                free[node] = less(free[node], each.job.need)
         return [replace(m, free=free[m.name]) for m in self.fleet]
 
     def view(self) -> Snapshot:
@@ -96,7 +96,7 @@ class World:
             if each.leaving or self.ends[key] <= self.now_s:
                 del self.placed[key]
                 if each.leaving:
-                    self.waiting[key] = each.ask
+                    self.waiting[key] = each.job
         decisions = decide(self.view())
         for decision in decisions:
             self._do(decision)

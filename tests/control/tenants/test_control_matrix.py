@@ -86,7 +86,7 @@ class World:
 
     def __init__(self, home: Path) -> None:
         self.home, self.url, self.tokens = home, "", dict[str, str]()
-        self.house = TenantRegistry(home, users=UIDS)
+        self.registry = TenantRegistry(home, users=UIDS)
         self.plane = ControlPlane(
             ControlPlaneConfig(
                 home=home,
@@ -95,20 +95,20 @@ class World:
                 connect=lambda: WorldBackend(Cluster()),
                 group_of=groups_for(home, "local"),
                 decide=in_order,
-                tenants=self.house,
+                tenants=self.registry,
                 reconcile=False,
             )
         )
         keys = ControlKeys(home)
         for tenant in ("acme", "rival"):
             self.tokens[tenant] = keys.make(tenant, tenant=tenant)
-            self.house.allow(tenant, lambda _: Allowance(quota=TenantResourceQuota(waiting=3)), "test")
+            self.registry.allow(tenant, lambda _: Allowance(quota=TenantResourceQuota(waiting=3)), "test")
             self._settle(tenant)
         self.tokens["root"] = keys.make("root")
 
     def _settle(self, tenant: str) -> None:
         """Give a tenant a run and a model, named so that a guess would hit."""
-        home = self.house.lodging(tenant).home
+        home = self.registry.context(tenant).home
         run = home / "runs" / f"{tenant}-run" / "1"
         run.mkdir(parents=True)
         job = Job.model_validate({"name": f"{tenant}-run", "train": {"steps": 4}, "model": SMALL})
@@ -118,11 +118,11 @@ class World:
         self.hand_over(tenant)
 
     def hand_over(self, tenant: str) -> None:
-        lodging = self.house.lodging(tenant)
-        if lodging.uid is not None:
-            for path in (lodging.home, *lodging.home.rglob("*")):
-                os.chown(path, lodging.uid, lodging.uid, follow_symlinks=False)
-        lodging.home.chmod(0o700)
+        context = self.registry.context(tenant)
+        if context.uid is not None:
+            for path in (context.home, *context.home.rglob("*")):
+                os.chown(path, context.uid, context.uid, follow_symlinks=False)
+        context.home.chmod(0o700)
 
     def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
@@ -220,7 +220,7 @@ def test_ones_own_is_seen_and_the_owner_of_all_sees_all(world: World) -> None:
 
 
 def test_a_link_to_anothers_run_leads_nowhere(world: World) -> None:
-    own, theirs = (world.house.lodging(tenant).home / "runs" for tenant in ("acme", "rival"))
+    own, theirs = (world.registry.context(tenant).home / "runs" for tenant in ("acme", "rival"))
     (own / "leak").mkdir()
     (own / "leak" / "1").symlink_to(theirs / "rival-run" / "1")
     (own / "mixed" / "1").mkdir(parents=True)
@@ -240,7 +240,7 @@ def test_a_link_to_anothers_run_leads_nowhere(world: World) -> None:
 
 
 def test_what_a_process_noted_of_its_run_is_not_believed(world: World) -> None:
-    home, theirs = (world.house.lodging(tenant).home for tenant in ("acme", "rival"))
+    home, theirs = (world.registry.context(tenant).home for tenant in ("acme", "rival"))
     group = world.ask("acme", "GET", "/v1/queue/acme-job").json()["group"]
     note = home / "launches" / group / "run.json"
     note.parent.mkdir(parents=True)
@@ -283,8 +283,8 @@ def test_jobs_that_name_what_is_not_their_tenants_are_refused(world: World, chan
 
 def test_a_request_that_one_tenant_repeats_is_not_anothers(world: World) -> None:
     """Both give the same Idempotency-Key: each gets a job of its own, and only its own again."""
-    world.house.allow("rival", lambda _: Allowance(quota=TenantResourceQuota(waiting=50)), "test")
-    world.house.allow("acme", lambda _: Allowance(quota=TenantResourceQuota(waiting=50)), "test")
+    world.registry.allow("rival", lambda _: Allowance(quota=TenantResourceQuota(waiting=50)), "test")
+    world.registry.allow("acme", lambda _: Allowance(quota=TenantResourceQuota(waiting=50)), "test")
     uids = []
     for tenant in ("acme", "rival", "acme"):
         headers = {"authorization": f"Bearer {world.tokens[tenant]}", "idempotency-key": "the-same"}
@@ -296,9 +296,9 @@ def test_a_request_that_one_tenant_repeats_is_not_anothers(world: World) -> None
 
 
 def test_reasons_name_no_job_of_another_tenant() -> None:
-    said = "the free room is kept for rival/secret.1 and acme/own, first in line: /srv/logs/rival/x.log"
+    said = "the room is reserved for rival/secret.1 and acme/own, first in line: /srv/logs/rival/x.log"
     assert redacted(said, "acme") == (
-        "the free room is kept for a job of another tenant and acme/own, first in line: /srv/logs/rival/x.log"
+        "the room is reserved for a job of another tenant and acme/own, first in line: /srv/logs/rival/x.log"
     )
     assert redacted(said, None) == said
 
@@ -306,11 +306,11 @@ def test_reasons_name_no_job_of_another_tenant() -> None:
 def test_a_suspended_tenant_submits_nothing(world: World) -> None:
     from windlass.serve.records.audit_log import Actor
 
-    world.house.tenants.set("acme", Actor("", "test"), suspended=True)
+    world.registry.tenants.set("acme", Actor("", "test"), suspended=True)
     try:
         assert world.ask("acme", "POST", "/v1/queue", json={"job": JOB.format(name="y")}).status_code == 403
     finally:
-        world.house.tenants.set("acme", Actor("", "test"), suspended=False)
+        world.registry.tenants.set("acme", Actor("", "test"), suspended=False)
 
 
 def test_one_tenant_takes_no_more_than_its_turns() -> None:
@@ -321,8 +321,8 @@ def test_one_tenant_takes_no_more_than_its_turns() -> None:
     assert gate.refusal("hostile", 1.0) is None
     with ExitStack() as inside:
         for _ in range(AT_ONCE):
-            inside.enter_context(gate.passing("busy"))
-        assert "under way" in (gate.refusal("busy", 0.0) or "")
+            inside.enter_context(gate.counted("busy"))
+        assert "in progress" in (gate.refusal("busy", 0.0) or "")
     assert gate.refusal("busy", 0.0) is None
 
 
@@ -330,9 +330,9 @@ def test_groups_of_tenants_are_walled_in_and_the_owners_are_not(world: World) ->
     def group_of(tenant: str) -> Group:
         return Group("g", "m", tenant=tenant)
 
-    walled = world.house.walled(group_of, lambda tenant: tenant, "local")
-    assert walled("default").walls is None
-    walls = walled("acme").walls
-    assert walls is not None
-    assert walls.home == str(world.home / "tenants" / "acme")
-    assert walls.uid == (None if UIDS is None else UIDS[0])
+    isolated = world.registry.isolated(group_of, lambda tenant: tenant, "local")
+    assert isolated("default").isolation is None
+    isolation = isolated("acme").isolation
+    assert isolation is not None
+    assert isolation.home == str(world.home / "tenants" / "acme")
+    assert isolation.uid == (None if UIDS is None else UIDS[0])

@@ -89,10 +89,10 @@ def control(home: Path) -> Iterator[str]:
 
 
 def test_a_tenants_job_trains_as_its_own_user(home: Path, control: str) -> None:
-    house, keys = TenantRegistry(home, users=USERS, python=PYTHON), ControlKeys(home)
+    registry, keys = TenantRegistry(home, users=USERS, python=PYTHON), ControlKeys(home)
     quota = TenantResourceQuota(cores=1, memory=4 << 30, processes=400, disk=2 << 30, log=4 << 20)
-    house.allow("acme", lambda _: Allowance(quota=quota), "test")
-    own = house.lodging("acme")
+    registry.allow("acme", lambda _: Allowance(quota=quota), "test")
+    own = registry.context("acme")
     (own.home / "data").mkdir(parents=True)
     (own.home / "data" / "text.txt").write_text(TEXT)
     for path in (own.home, *own.home.rglob("*")):

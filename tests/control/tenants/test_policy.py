@@ -68,7 +68,7 @@ def test_what_is_its_own_is_settled_below_its_home(ground: TenantPaths) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_its_own_is_refused_however_it_is_spelt(ground: TenantPaths, source: str) -> None:
-    with pytest.raises(BadJob, match="is not a place of tenant 'acme'"):
+    with pytest.raises(BadJob, match="tenant 'acme' may not use"):
         settled(sourced("data", source), ground)
 
 

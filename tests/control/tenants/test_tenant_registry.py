@@ -22,56 +22,57 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take anoth
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> TenantRegistry:
+def registry(tmp_path: Path) -> TenantRegistry:
     return TenantRegistry(tmp_path, users=range(291_600, 291_602))
 
 
-def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(house: TenantRegistry) -> None:
+def test_what_is_recorded_of_a_tenant_is_what_admission_goes_by(registry: TenantRegistry) -> None:
     quota = TenantResourceQuota(cores=8, memory=1 << 30, gpus=0, jobs=4)
-    house.allow("acme", lambda _: Allowance(quota=quota, weight=2.0, priority=3), "test")
-    share = house.shares()["acme"]
+    registry.allow("acme", lambda _: Allowance(quota=quota, weight=2.0, priority=3), "test")
+    share = registry.shares()["acme"]
     assert (share.weight, share.quota, share.max_jobs, share.max_priority) == (
         2.0, Room(8, 1 << 30, 0), 4, 3,
     )  # fmt: skip
-    house.allow("acme", lambda old: old.model_copy(update={"weight": 5.0}), "test")
-    assert house.lodging("acme").allowance.quota == quota
-    assert house.shares()["default"].max_priority is None
+    registry.allow("acme", lambda old: old.model_copy(update={"weight": 5.0}), "test")
+    assert registry.context("acme").allowance.quota == quota
+    assert registry.shares()["default"].max_priority is None
 
 
-def test_every_tenant_has_a_user_of_its_own_for_ever(house: TenantRegistry) -> None:
-    first, second = house.lodging("acme").uid, house.lodging("rival").uid
+def test_every_tenant_has_a_user_of_its_own_for_ever(registry: TenantRegistry) -> None:
+    first, second = registry.context("acme").uid, registry.context("rival").uid
     assert (first, second) == (291_600, 291_601)
-    house.tenants.make("acme", ME)
-    house.tenants.remove("acme", ME)
+    registry.tenants.make("acme", ME)
+    registry.tenants.remove("acme", ME)
     with pytest.raises(BadInput, match="no user id is left"):
-        house.lodging("third")
-    assert TenantRegistry(house.home, users=house.users).lodging("acme").uid == first
-    assert house.lodging("default").uid is None
+        registry.context("third")
+    assert TenantRegistry(registry.home, users=registry.users).context("acme").uid == first
+    assert registry.context("default").uid is None
 
 
-def test_walls_are_what_a_tenant_is_allowed(house: TenantRegistry) -> None:
+def test_walls_are_what_a_tenant_is_allowed(registry: TenantRegistry) -> None:
     allowed = Allowance(
         quota=TenantResourceQuota(cores=2, memory=9, disk=7, log=4096, processes=64), credentials={"A": "s/k"}
     )
-    house.allow("acme", lambda _: allowed, "test")
-    walls = house.lodging("acme").walls
-    assert walls is not None
-    assert (walls.cores, walls.memory_bytes, walls.disk_bytes, walls.log_bytes, walls.processes) == (
+    registry.allow("acme", lambda _: allowed, "test")
+    isolation = registry.context("acme").isolation
+    assert isolation is not None
+    amounts = (isolation.cores, isolation.memory_bytes, isolation.disk_bytes)
+    assert (*amounts, isolation.log_bytes, isolation.processes) == (
         2, 9, 7, 4096, 64,
     )  # fmt: skip
-    assert walls.credentials == {"A": "s/k"}
-    on_kubernetes = house.walled(lambda t: Group("g", "m", tenant=t), lambda t: t, "kubernetes")("acme")
-    assert (on_kubernetes.walls, on_kubernetes.secrets) == (None, {"A": "s/k"})
+    assert isolation.credentials == {"A": "s/k"}
+    on_kubernetes = registry.isolated(lambda t: Group("g", "m", tenant=t), lambda t: t, "kubernetes")("acme")
+    assert (on_kubernetes.isolation, on_kubernetes.secrets) == (None, {"A": "s/k"})
 
 
-def test_a_tenant_that_has_filled_its_disk_begins_nothing(house: TenantRegistry) -> None:
-    house.allow("acme", lambda _: Allowance(quota=TenantResourceQuota(disk=1 << 16)), "test")
-    lodging = house.lodging("acme")
-    lodging.home.mkdir(parents=True)
-    lodging.check_disk()
-    (lodging.home / "file").write_bytes(os.urandom(1 << 17))
+def test_a_tenant_that_has_filled_its_disk_begins_nothing(registry: TenantRegistry) -> None:
+    registry.allow("acme", lambda _: Allowance(quota=TenantResourceQuota(disk=1 << 16)), "test")
+    context = registry.context("acme")
+    context.home.mkdir(parents=True)
+    context.check_disk()
+    (context.home / "file").write_bytes(os.urandom(1 << 17))
     with pytest.raises(InUse, match=r"more than its 64\.0 KiB on disk"):
-        lodging.check_disk()
+        context.check_disk()
 
 
 def test_a_secret_is_kept_for_one_reader_and_in_no_backup(tmp_path: Path) -> None:
@@ -97,11 +98,11 @@ def test_an_allowance_names_secrets_and_holds_none() -> None:
 
 
 @AS_ROOT
-def test_a_home_is_closed_to_other_users_before_tenants_get_theirs(house: TenantRegistry) -> None:
-    for parent in house.home.parents:
+def test_a_home_is_closed_to_other_users_before_tenants_get_theirs(registry: TenantRegistry) -> None:
+    for parent in registry.home.parents:
         if not parent.stat().st_mode & 0o001:
-            with pytest.raises(BadInput, match=r"cannot pass through|cannot execute"):
-                house.prepare()
+            with pytest.raises(BadInput, match=r"cannot traverse|cannot execute"):
+                registry.prepare()
             return
     pytest.skip("every directory above the scratch place is open here")
 

@@ -1,4 +1,4 @@
-"""The shelf and the cache on it, over stores that are directories, and over one that errs."""
+"""The disk cache and the shard cache on it, over stores that are directories, and over one that errs."""
 
 from __future__ import annotations
 
@@ -162,12 +162,12 @@ def test_a_shard_that_many_want_at_once_is_fetched_once(store: Path, folder: Pat
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set once somebody waits for another's fetch."""
+    """Set once a process waits for the download of another."""
     seen, wait_for = threading.Event(), DiskCache.wait_for
 
-    def watched(shelf: DiskCache, *args: Any) -> Any:
+    def watched(disk: DiskCache, *args: Any) -> Any:
         seen.set()
-        return wait_for(shelf, *args)
+        return wait_for(disk, *args)
 
     monkeypatch.setattr(DiskCache, "wait_for", watched)
     return seen
@@ -177,10 +177,10 @@ def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(
     store: Path, folder: Path, waits: threading.Event
 ) -> None:
     """The room for one shard is taken by a part that another process, played by us, is filling."""
-    shelf = DiskCache(folder, "lru", SIZE)
-    with shelf.policy() as policy:
+    disk = DiskCache(folder, "lru", SIZE)
+    with disk.policy() as policy:
         policy.admit(f"{'a' * 16}/train-tokens-00000", SIZE)
-        part = shelf.new_part(f"{'a' * 16}/train-tokens-00000")
+        part = disk.new_part(f"{'a' * 16}/train-tokens-00000")
     got: list[bytes] = []
     cache = cache_on(store, folder, shards=1)
     thread = threading.Thread(target=lambda: got.append(read(cache, 1)), daemon=True)
@@ -196,10 +196,10 @@ def test_one_who_wants_what_another_fetches_has_it_from_there(
     store: Path, folder: Path, waits: threading.Event
 ) -> None:
     key = f"{'a' * 16}/train-tokens-00001"
-    shelf = DiskCache(folder, "lru", 3 * SIZE)
-    with shelf.policy() as policy:
+    disk = DiskCache(folder, "lru", 3 * SIZE)
+    with disk.policy() as policy:
         policy.admit(key, SIZE)
-        part = shelf.new_part(key)
+        part = disk.new_part(key)
     cache, got = cache_on(store, folder), list[bytes]()
     thread = threading.Thread(target=lambda: got.append(read(cache, 1)), daemon=True)
     part.write(content_of(1)[:500])
@@ -207,7 +207,7 @@ def test_one_who_wants_what_another_fetches_has_it_from_there(
     thread.start()
     assert waits.wait(60)
     part.write(content_of(1)[500:])
-    shelf.finish(key, part)
+    disk.finish(key, part)
     thread.join(60)  # though the part is still open
     assert got == [content_of(1)]
     assert cache.facts().fetched == 0
@@ -215,17 +215,17 @@ def test_one_who_wants_what_another_fetches_has_it_from_there(
 
 
 class Erring(MemoryFileSystem):
-    """A store that tells a lie as often as it is told to, and counts what it is asked for."""
+    """A store that returns wrong bytes `lies` times, and counts its requests."""
 
     protocol = "erring"
     store: dict[str, Any] = {}  # noqa: RUF012
     pseudo_dirs: list[str] = [""]  # noqa: RUF012
-    lies = asked = 0
+    lies = requests = 0
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
         file: IO[bytes] = super()._open(path, mode, **options)
         if mode == "rb" and path.endswith(".bin"):
-            Erring.asked += 1
+            Erring.requests += 1
             if Erring.lies > 0:
                 Erring.lies -= 1
                 return self._lie()
@@ -241,14 +241,14 @@ def erring() -> str:
     fsspec.register_implementation("erring", Erring, clobber=True)
     Erring.lies = 0
     stored("erring://corpus")
-    Erring.asked = 0
+    Erring.requests = 0
     return "erring://corpus"
 
 
 def test_wrong_bytes_are_fetched_once_more(erring: str, folder: Path) -> None:
     Erring.lies = 1
     assert read(cache_on(erring, folder), 2) == content_of(2)
-    assert Erring.asked == 2
+    assert Erring.requests == 2
 
 
 def test_bytes_that_are_wrong_twice_are_refused_and_leave_nothing(erring: str, folder: Path) -> None:
@@ -271,9 +271,9 @@ def test_a_shard_that_the_store_lost_is_named(store: Path, folder: Path) -> None
 def test_the_debris_of_the_dead_is_cleared_and_the_work_of_the_living_is_not(
     store: Path, folder: Path
 ) -> None:
-    shelf = DiskCache(folder, "lru", 3 * SIZE)
-    shelf.new_part("a/dead").close()
-    living = shelf.new_part("a/living")
+    disk = DiskCache(folder, "lru", 3 * SIZE)
+    disk.new_part("a/dead").close()
+    living = disk.new_part("a/living")
     read(cache_on(store, folder), 0)
     assert [path.name for path in folder.glob("a/*")] == ["living.shard.part"]
     living.close()
@@ -358,7 +358,7 @@ def test_shards_that_are_expected_are_there_when_they_are_read(store: Path, fold
     cache = cache_on(store, folder, shards=4)
     Ahead(cache).expect([name_of(n) for n in (3, 3, 5, 6)])
     until(lambda: cache.facts().fetched == 2)
-    assert here(folder) == [3, 5]  # no more than are asked for ahead
+    assert here(folder) == [3, 5]  # no more than `prefetch`
     read(cache, 5)
     read(cache, 5)
     facts = cache.facts()
@@ -379,7 +379,7 @@ def test_an_expectation_that_fails_is_told_by_the_read(erring: str, folder: Path
     ahead = Ahead(cache)
     Erring.lies = 2
     ahead.expect([name_of(0)])
-    until(lambda: Erring.asked == 2)
+    until(lambda: Erring.requests == 2)
     assert read(cache, 0) == content_of(0)
     Erring.lies = 2
     with pytest.raises(Damaged):
@@ -395,13 +395,13 @@ from windlass.store.store_dir import StoreDir
 store, folder, policy, size, seed = sys.argv[1:]
 files, chance = load_manifest(StoreDir(store)).files, random.Random(int(seed))
 cache = ShardCache(Origin(store, folder, policy, 3 * int(size), 2), "a" * 64, files)
-told = False
+printed = False
 while True:
     name = chance.choice(sorted(files))
     with cache.opened(name) as file:
         assert hashlib.sha256(os.pread(file.fileno(), int(size), 0)).hexdigest() == files[name].sha256
-    if not told:
-        told = True
+    if not printed:
+        printed = True
         print(name, flush=True)
 """
 

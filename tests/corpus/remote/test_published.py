@@ -34,7 +34,7 @@ def text(tmp_path: Path, english: str, chinese: str) -> Path:
     return path
 
 
-def asked(text: Path, store: Path | str, **cache: Any) -> Corpus:
+def corpus_spec(text: Path, store: Path | str, **cache: Any) -> Corpus:
     return Corpus(
         sources=(str(text),),
         document="paragraph",
@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def built_at(text: Path, store: Path | str, home: Path, **cache: Any) -> BuiltCorpus:
-    return load_corpus(build_corpus(asked(text, store, **cache), home))
+    return load_corpus(build_corpus(corpus_spec(text, store, **cache), home))
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def pair(text: Path, store: Path, tmp_path: Path) -> tuple[BuiltCorpus, BuiltCor
 
 def test_a_store_that_has_the_corpus_spares_the_build(text: Path, store: Path, tmp_path: Path) -> None:
     stages: list[Progress] = []
-    build_corpus(asked(text, store), tmp_path / "builder", stages.append)
+    build_corpus(corpus_spec(text, store), tmp_path / "builder", stages.append)
     assert {"tokenise", "publish"} <= {progress.stage for progress in stages}
     stages.clear()
-    path = build_corpus(asked(text, store), tmp_path / "reader", stages.append)
+    path = build_corpus(corpus_spec(text, store), tmp_path / "reader", stages.append)
     assert stages == []
     assert is_whole(path)
     assert list(path.rglob("*.bin")) == []
@@ -131,7 +131,7 @@ def test_the_shards_of_windows_are_those_that_hold_their_tokens(
 
 def test_where_a_corpus_is_kept_does_not_change_its_name(text: Path, tmp_path: Path) -> None:
     names = {
-        find_built(asked(text, store, policy=policy), tmp_path).name
+        find_built(corpus_spec(text, store, policy=policy), tmp_path).name
         for store in ("/one", "s3://two")
         for policy in ("lru", "arc")
     }
@@ -148,17 +148,17 @@ def test_the_last_job_decides_how_the_cache_is_kept(text: Path, store: Path, tmp
 
 
 def test_a_publication_that_was_cut_off_is_made_again(text: Path, store: Path, tmp_path: Path) -> None:
-    path = build_corpus(asked(text, store), tmp_path / "builder")
+    path = build_corpus(corpus_spec(text, store), tmp_path / "builder")
     (store / path.name / "manifest.json").unlink()
     (store / path.name / "train" / "tokens-00001.bin").write_bytes(b"half")
-    build_corpus(asked(text, store), tmp_path / "builder")
+    build_corpus(corpus_spec(text, store), tmp_path / "builder")
     there = built_at(text, store, tmp_path / "reader")
     assert there.cache is not None
     assert there.train.read(0, len(there.train)).shape == (len(there.train),)
 
 
 def test_a_publication_is_left_alone_when_it_is_whole(text: Path, store: Path, tmp_path: Path) -> None:
-    path = build_corpus(asked(text, store), tmp_path / "builder")
+    path = build_corpus(corpus_spec(text, store), tmp_path / "builder")
     seen: list[Progress] = []
     publish(path, f"{store}/{path.name}", seen.append)
     assert seen == []
@@ -167,9 +167,9 @@ def test_a_publication_is_left_alone_when_it_is_whole(text: Path, store: Path, t
 def test_a_cache_too_small_for_one_shard_is_refused_before_training(
     text: Path, store: Path, tmp_path: Path
 ) -> None:
-    build_corpus(asked(text, store), tmp_path / "builder")
+    build_corpus(corpus_spec(text, store), tmp_path / "builder")
     with pytest.raises(BadInput, match=r"bytes: 10 B is less than one shard of .*\(1000 B\)"):
-        build_corpus(asked(text, store, bytes=10), tmp_path / "reader")
+        build_corpus(corpus_spec(text, store, bytes=10), tmp_path / "reader")
     assert list((tmp_path / "reader" / "corpora").glob("*/manifest.json")) == []
 
 
@@ -190,10 +190,10 @@ def test_a_thorough_check_reads_the_store(pair: tuple[BuiltCorpus, BuiltCorpus],
 
 
 def test_another_store_without_the_corpus_is_refused(text: Path, store: Path, tmp_path: Path) -> None:
-    build_corpus(asked(text, store), tmp_path / "builder")
-    build_corpus(asked(text, store), tmp_path / "reader")
+    build_corpus(corpus_spec(text, store), tmp_path / "builder")
+    build_corpus(corpus_spec(text, store), tmp_path / "reader")
     with pytest.raises(NotFound, match=r"no such corpus; .* has its tokens at"):
-        build_corpus(asked(text, tmp_path / "elsewhere"), tmp_path / "reader")
+        build_corpus(corpus_spec(text, tmp_path / "elsewhere"), tmp_path / "reader")
 
 
 @pytest.mark.parametrize(("key", "value"), [("store", "corpora"), ("cache", {"folder": "scratch"})])
@@ -249,5 +249,5 @@ def test_a_store_that_does_not_answer_is_named(
 
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(StoreFailed, match=r"s3://nowhere/.*: cannot be reached"):
-        build_corpus(asked(text, "s3://nowhere"), tmp_path / "home", silent)
+        build_corpus(corpus_spec(text, "s3://nowhere"), tmp_path / "home", silent)
     s3fs.S3FileSystem.clear_instance_cache()  # or the next test would ask nobody too

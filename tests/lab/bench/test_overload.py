@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from windlass.lab.bench.overload import MemorySample, figures, growth, quantile, questions
+from windlass.lab.bench.overload import MemorySample, figures, growth, quantile, requests
 from windlass.lab.bench.overload_client import ClientResult, OverloadClients
 
 STREAM = (
@@ -125,6 +125,6 @@ def test_a_quantile_of_nothing_is_nothing() -> None:
 
 
 def test_prompts_differ_from_the_first_token_on() -> None:
-    asked = list(itertools.islice(questions("wlk_key"), 50))
+    asked = list(itertools.islice(requests("wlk_key"), 50))
     assert len(set(asked)) == 50
     assert b"authorization: Bearer wlk_key" in asked[0]

@@ -32,7 +32,7 @@ class Echo:
 
     def answer(self, requests, output, concurrency):
         for request in requests:
-            request.asked_s = time.monotonic()
+            request.sent_s = time.monotonic()
             for _ in range(output):
                 time.sleep(0.001)
                 request.came(request.prompt[0])

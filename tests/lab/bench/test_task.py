@@ -33,7 +33,7 @@ def test_a_pace_does_not_depend_on_when_the_clock_began_and_scales_with_it(
 ) -> None:
     answers = [TimedAnswer(0.0, [1.0, 1.5, 3.0], [1, 2, 3]), TimedAnswer(0.5, [2.0, 2.5, 4.0], [1, 2, 3])]
     moved = [
-        TimedAnswer(a.asked_s / speed + shift, [t / speed + shift for t in a.times_s], a.tokens)
+        TimedAnswer(a.sent_s / speed + shift, [t / speed + shift for t in a.times_s], a.tokens)
         for a in answers
     ]
     assert pace_of(moved).tokens_per_s == pytest.approx(speed * pace_of(answers).tokens_per_s, rel=1e-6)

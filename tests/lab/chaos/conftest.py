@@ -24,7 +24,7 @@ for child in children:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[ChaosTarget]:
+def target(tmp_path: Path) -> Iterator[ChaosTarget]:
     """Three workers, one on each of three nodes; the launcher's last child plays the coordinator."""
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(WORKERS + 1)], stdout=subprocess.PIPE, text=True

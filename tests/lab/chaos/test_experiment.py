@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from windlass.lab.chaos import experiment as storms
-from windlass.lab.chaos.experiment import pass_over
+from windlass.lab.chaos.experiment import inject_faults
 from windlass.lab.chaos.schedule import ScheduledFault
 from windlass.lab.chaos.target import ChaosTarget
 from windlass.lab.chaos.watch import JournalWatch
@@ -47,22 +47,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storms, "time", Clock())
 
 
-def test_a_storm_strikes_heals_and_knows_what_was_there(scene: ChaosTarget) -> None:
-    shots = [ScheduledFault(0.0, "freeze", 0.2, 1), ScheduledFault(0.1, "kill", 5.0, 2)]
-    storm = pass_over(
-        scene, JournalWatch(scene.run / "journal.jsonl"), shots, seconds=0.6, lives=lambda: True, tell=quiet
+def test_a_storm_strikes_heals_and_knows_what_was_there(target: ChaosTarget) -> None:
+    schedule = [ScheduledFault(0.0, "freeze", 0.2, 1), ScheduledFault(0.1, "kill", 5.0, 2)]
+    experiment = inject_faults(
+        target,
+        JournalWatch(target.run / "journal.jsonl"),
+        schedule,
+        seconds=0.6,
+        lives=lambda: True,
+        tell=quiet,
     )
-    frozen, killed = storm.strikes
-    assert (frozen.shot.kind, killed.shot.kind) == ("freeze", "kill")
+    frozen, killed = experiment.strikes
+    assert (frozen.scheduled.kind, killed.scheduled.kind) == ("freeze", "kill")
     assert frozen.healed_s is not None
     assert 0.2 <= frozen.healed_s - frozen.at_s < 0.2 + 2 * storms.LOOK_EVERY_S
     assert killed.healed_s is None
     assert (killed.generation, killed.epoch) == (3, 2)
-    assert set(frozen.wound.workers).isdisjoint(killed.wound.workers)
-    assert storm.misses == []
+    assert set(frozen.fault.workers).isdisjoint(killed.fault.workers)
+    assert experiment.misses == []
 
 
-def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: ChaosTarget) -> None:
+def test_a_storm_that_breaks_off_leaves_nobody_frozen(target: ChaosTarget) -> None:
     calls = itertools.count()
 
     def broken() -> bool:
@@ -71,27 +76,27 @@ def test_a_storm_that_breaks_off_leaves_nobody_frozen(scene: ChaosTarget) -> Non
         return True
 
     with pytest.raises(KeyboardInterrupt):
-        pass_over(
-            scene,
-            JournalWatch(scene.run / "journal.jsonl"),
+        inject_faults(
+            target,
+            JournalWatch(target.run / "journal.jsonl"),
             [ScheduledFault(0.0, "freeze", 9.0, 1)],
             seconds=9.0,
             lives=broken,
             tell=quiet,
         )
-    states = [psutil.Process(worker.pid).status() for worker in scene.members().workers]
+    states = [psutil.Process(worker.pid).status() for worker in target.members().workers]
     assert psutil.STATUS_STOPPED not in states
 
 
 def test_a_fault_that_finds_nobody_is_missed_with_its_reason(
-    scene: ChaosTarget, monkeypatch: pytest.MonkeyPatch
+    target: ChaosTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storms, "PATIENCE_S", 0.05)
-    body = json.loads((scene.run / "members.json").read_text())
-    (scene.run / "members.json").write_text(json.dumps({**body, "workers": []}))
-    storm = pass_over(
-        scene,
-        JournalWatch(scene.run / "journal.jsonl"),
+    body = json.loads((target.run / "members.json").read_text())
+    (target.run / "members.json").write_text(json.dumps({**body, "workers": []}))
+    experiment = inject_faults(
+        target,
+        JournalWatch(target.run / "journal.jsonl"),
         [
             ScheduledFault(0.0, "kill", 5.0, 1),
             ScheduledFault(0.0, "corrupt", 5.0, 1),
@@ -101,5 +106,7 @@ def test_a_fault_that_finds_nobody_is_missed_with_its_reason(
         lives=lambda: True,
         tell=quiet,
     )
-    assert storm.strikes == []
-    assert [miss.reason for miss in storm.misses] == ["no worker is training"] * 2 + ["the storm was over"]
+    assert experiment.strikes == []
+    assert [miss.reason for miss in experiment.misses] == ["no worker is training"] * 2 + [
+        "the experiment was over"
+    ]

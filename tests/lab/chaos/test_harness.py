@@ -1,4 +1,4 @@
-"""A storm over a real run: as short as one can be that still tells something."""
+"""An experiment over a real run: as short as one can be that still tells something."""
 
 import os
 import pydoc_data.topics
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from windlass.lab.chaos.baseline import ChaosRequest, played
+from windlass.lab.chaos.baseline import ChaosRequest, trial_job
 from windlass.lab.chaos.cleanup import clean
 from windlass.lab.chaos.disk import mounted
 from windlass.lab.chaos.harness import chaos
@@ -58,10 +58,10 @@ def read(path: Path, *overrides: str) -> Job:
 
 def test_a_storm_decides_the_length_and_the_name_of_the_job(job: Path) -> None:
     asked = ChaosRequest(read(job, "train.tokens=1M"), workers=4, spares=2)
-    made = played(asked, 70)
+    made = trial_job(asked, 70)
     assert (made.name, made.train.steps, made.train.tokens) == ("tiny-chaos", 70, None)
     assert (made.layout.dp, made.elastic.spares) == (4, 2)
-    assert played(ChaosRequest(made, workers=4, spares=2), 70) == made
+    assert trial_job(ChaosRequest(made, workers=4, spares=2), 70) == made
 
 
 def test_an_unfinished_run_is_no_reference(job: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_deterministic_run_under_fire_ends_with_the_same_bits(job: Path, tmp_p
 
 
 def await_steps(home: Path, command: "subprocess.Popen[str]") -> None:
-    """Wait until the first run of a storm takes steps."""
+    """Wait until the first run of an experiment takes steps."""
     until = time.monotonic() + 120
     while not any('"ledger"' in path.read_text() for path in home.glob("runs/*/1/journal.jsonl")):
         assert command.poll() is None

@@ -12,8 +12,8 @@ from windlass.lab.chaos.measure import (
     MeasuredCapacity,
     absences,
     answer_to,
-    company,
     delays,
+    num_workers,
     percentile,
     positions,
     possible,
@@ -25,8 +25,8 @@ from windlass.lab.chaos.watch import SeenRecord
 CAPACITY = MeasuredCapacity({1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}, delayed=0.5)
 
 
-def strike(kind: str, at_s: float, *workers: str, healed_s: float | None = None, **wound: object) -> Strike:
-    made = InjectedFault(workers, **wound)  # type: ignore[arg-type]
+def strike(kind: str, at_s: float, *workers: str, healed_s: float | None = None, **fault: object) -> Strike:
+    made = InjectedFault(workers, **fault)  # type: ignore[arg-type]
     return Strike(ScheduledFault(at_s, kind, 7.0, 1), made, at_s, generation=3, epoch=2, healed_s=healed_s)
 
 
@@ -69,8 +69,8 @@ def test_a_full_disk_has_to_be_neither_detected_nor_recovered_from() -> None:
 
 
 def test_a_worker_is_missed_until_another_joined_or_it_healed() -> None:
-    storm = Experiment(0.0, 100.0)
-    storm.strikes = [
+    experiment = Experiment(0.0, 100.0)
+    experiment.strikes = [
         strike("kill", 10.0, "a", lasts=False),
         strike("freeze", 20.0, "b", healed_s=27.0),
         strike("freeze", 40.0, "c", healed_s=48.0),
@@ -78,7 +78,7 @@ def test_a_worker_is_missed_until_another_joined_or_it_healed() -> None:
         strike("kill", 90.0, "e", lasts=False),
     ]
     joined = [seen(11.0, "joined"), seen(42.0, "joined"), seen(61.0, "joined")]
-    assert absences(storm, joined) == [
+    assert absences(experiment, joined) == [
         Absence(10.0, 11.0),
         Absence(20.0, 27.0),
         Absence(40.0, 42.0),
@@ -101,9 +101,9 @@ def test_a_spare_makes_up_for_one_who_is_missing() -> None:
 
 
 def test_no_more_is_possible_over_a_slow_network_than_was_measured_over_one() -> None:
-    storm = Experiment(0.0, 100.0)
-    storm.strikes = [strike("delay", 10.0, healed_s=20.0, interrupts=False)]
-    slow = delays(storm)
+    experiment = Experiment(0.0, 100.0)
+    experiment.strikes = [strike("delay", 10.0, healed_s=20.0, interrupts=False)]
+    slow = delays(experiment)
     found = possible([Absence(15.0, 30.0)], slow, CAPACITY, workers=4, spares=0, from_s=0.0, until_s=100.0)
     assert found == pytest.approx(80 * 28 + 5 * 14 + 5 * 12 + 10 * 24)
 
@@ -123,8 +123,8 @@ def test_a_company_counts_once_it_took_steps() -> None:
     first = [seen(0.5, "joined"), seen(0.6, "joined"), seen(1.0, "generation", generation=1)]
     stepped = [*first, seen(2.0, "ledger", generation=1)]
     left = [*stepped, seen(3.0, "left"), seen(3.0, "generation", generation=2)]
-    assert [company(journal) for journal in ([], first, stepped, left)] == [0, 0, 2, 0]
-    assert company([*left, seen(4.0, "ledger", generation=2)]) == 1
+    assert [num_workers(journal) for journal in ([], first, stepped, left)] == [0, 0, 2, 0]
+    assert num_workers([*left, seen(4.0, "ledger", generation=2)]) == 1
 
 
 def test_a_roll_back_takes_samples_back() -> None:

@@ -20,8 +20,8 @@ def dice() -> random.Random:
     return random.Random(5)
 
 
-def process_of(scene: ChaosTarget, worker: str) -> psutil.Process:
-    return next(psutil.Process(w.pid) for w in scene.members().workers if w.worker == worker)
+def process_of(target: ChaosTarget, worker: str) -> psutil.Process:
+    return next(psutil.Process(w.pid) for w in target.members().workers if w.worker == worker)
 
 
 def dead(process: psutil.Process) -> bool:
@@ -47,76 +47,76 @@ def wait_dead(*processes: psutil.Process) -> None:
         time.sleep(0.005)
 
 
-def test_a_kill_takes_one_worker_for_good(scene: ChaosTarget) -> None:
-    before = {worker.worker: process_of(scene, worker.worker) for worker in scene.workers()}
-    wound = process_faults.kill(scene, dice())
-    (victim,) = wound.workers
+def test_a_kill_takes_one_worker_for_good(target: ChaosTarget) -> None:
+    before = {worker.worker: process_of(target, worker.worker) for worker in target.workers()}
+    fault = process_faults.kill(target, dice())
+    (victim,) = fault.workers
     wait_dead(before[victim])
-    assert not wound.lasts
-    assert wound.interrupts
-    assert victim not in {worker.worker for worker in scene.workers()}
-    assert len(scene.workers()) == 2
+    assert not fault.lasts
+    assert fault.interrupts
+    assert victim not in {worker.worker for worker in target.workers()}
+    assert len(target.workers()) == 2
 
 
-def test_a_frozen_worker_stands_still_until_it_heals_and_is_not_hit_twice(scene: ChaosTarget) -> None:
-    wound = process_faults.freeze(scene, dice())
-    process = process_of(scene, wound.workers[0])
+def test_a_frozen_worker_stands_still_until_it_heals_and_is_not_hit_twice(target: ChaosTarget) -> None:
+    fault = process_faults.freeze(target, dice())
+    process = process_of(target, fault.workers[0])
     wait_stopped(process)
-    assert wound.workers[0] not in {worker.worker for worker in scene.workers()}
-    wound.heal()
+    assert fault.workers[0] not in {worker.worker for worker in target.workers()}
+    fault.heal()
     wait_stopped(process, stopped=False)
-    assert len(scene.workers()) == 3
+    assert len(target.workers()) == 3
 
 
-def test_a_frozen_worker_that_was_fenced_meanwhile_heals_without_a_word(scene: ChaosTarget) -> None:
-    wound = process_faults.freeze(scene, dice())
-    process = process_of(scene, wound.workers[0])
+def test_a_frozen_worker_that_was_fenced_meanwhile_heals_without_a_word(target: ChaosTarget) -> None:
+    fault = process_faults.freeze(target, dice())
+    process = process_of(target, fault.workers[0])
     process.kill()
     wait_dead(process)
-    wound.heal()
+    fault.heal()
 
 
-def test_a_slow_worker_runs_a_share_of_every_period(scene: ChaosTarget) -> None:
-    wound = process_faults.slow(scene, dice())
-    process = process_of(scene, wound.workers[0])
+def test_a_slow_worker_runs_a_share_of_every_period(target: ChaosTarget) -> None:
+    fault = process_faults.slow(target, dice())
+    process = process_of(target, fault.workers[0])
     for tick in range(20):
-        wound.tick((tick + 0.5) * process_faults.SLOW_PERIOD_S / 10)
+        fault.tick((tick + 0.5) * process_faults.SLOW_PERIOD_S / 10)
         wait_stopped(process, stopped=(tick % 10 + 0.5) / 10 > process_faults.SLOW_SHARE)
-    wound.heal()
+    fault.heal()
     wait_stopped(process, stopped=False)
 
 
-def test_a_blackout_takes_everybody_but_the_coordinator(scene: ChaosTarget) -> None:
-    before = {worker.worker: process_of(scene, worker.worker) for worker in scene.workers()}
-    wound = process_faults.blackout(scene, dice())
-    assert len(wound.workers) == 3
-    wait_dead(*(before[worker] for worker in wound.workers))
-    assert scene.owns(scene.members().coordinator)
+def test_a_blackout_takes_everybody_but_the_coordinator(target: ChaosTarget) -> None:
+    before = {worker.worker: process_of(target, worker.worker) for worker in target.workers()}
+    fault = process_faults.blackout(target, dice())
+    assert len(fault.workers) == 3
+    wait_dead(*(before[worker] for worker in fault.workers))
+    assert target.owns(target.members().coordinator)
     with pytest.raises(NothingToHit):
-        process_faults.blackout(scene, dice())
+        process_faults.blackout(target, dice())
 
 
-def test_the_leading_coordinator_is_killed_or_frozen(scene: ChaosTarget) -> None:
-    leader = psutil.Process(scene.members().coordinator)
-    wound = process_faults.coordinator_freeze(scene, dice())
+def test_the_leading_coordinator_is_killed_or_frozen(target: ChaosTarget) -> None:
+    leader = psutil.Process(target.members().coordinator)
+    fault = process_faults.coordinator_freeze(target, dice())
     wait_stopped(leader)
     with pytest.raises(NothingToHit):
-        process_faults.coordinator(scene, dice())
-    wound.heal()
-    process_faults.coordinator(scene, dice())
+        process_faults.coordinator(target, dice())
+    fault.heal()
+    process_faults.coordinator(target, dice())
     wait_dead(leader)
 
 
-def test_a_process_of_somebody_else_is_never_hit(scene: ChaosTarget) -> None:
+def test_a_process_of_somebody_else_is_never_hit(target: ChaosTarget) -> None:
     """As when members.json is old and its numbers have been given to others."""
-    body = json.loads((scene.run / "members.json").read_text())
+    body = json.loads((target.run / "members.json").read_text())
     for worker in body["workers"]:
         worker["pid"] = os.getpid()
-    (scene.run / "members.json").write_text(json.dumps(body))
+    (target.run / "members.json").write_text(json.dumps(body))
     with pytest.raises(NothingToHit):
-        process_faults.kill(scene, dice())
+        process_faults.kill(target, dice())
     with pytest.raises(NothingToHit):
-        process_faults.blackout(scene, dice())
+        process_faults.blackout(target, dice())
 
 
 def test_nobody_is_hit_before_a_coordinator_says_who_is_there(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from windlass.spec.errors import BadInput
 SAME = RunComparison(True, 0.0, 0.0, 0.0, 10)
 
 
-def a_storm() -> tuple[Experiment, list[SeenRecord]]:
+def an_experiment() -> tuple[Experiment, list[SeenRecord]]:
     """Two faults in 20 s: a kill, seen after 0.1 s and over after 1 s, and a leader replaced after 2 s."""
-    storm = Experiment(100.0, 120.0)
-    storm.strikes = [
+    experiment = Experiment(100.0, 120.0)
+    experiment.strikes = [
         Strike(
             ScheduledFault(4.0, "kill", 5.0, 1),
             InjectedFault(("w1",), lasts=False, note="rank 1"),
@@ -38,7 +38,7 @@ def a_storm() -> tuple[Experiment, list[SeenRecord]]:
             1,
         ),
     ]
-    storm.misses = [Miss(ScheduledFault(19.0, "corrupt", 5.0, 1), "the storm was over")]
+    experiment.misses = [Miss(ScheduledFault(19.0, "corrupt", 5.0, 1), "the experiment was over")]
     journal = [
         (100.0, {"event": "ledger", "generation": 1, "samples": [0, 0]}),
         (104.1, {"event": "lost", "worker": "w1"}),
@@ -47,13 +47,13 @@ def a_storm() -> tuple[Experiment, list[SeenRecord]]:
         (112.0, {"event": "coordinator", "epoch": 2}),
         (120.0, {"event": "ledger", "generation": 2, "samples": [80, 361]}),
     ]
-    return storm, [SeenRecord(at_s, record) for at_s, record in journal]
+    return experiment, [SeenRecord(at_s, record) for at_s, record in journal]
 
 
 def a_report(
     *, audit: LedgerAudit | None = None, same: RunComparison | None = SAME, **facts: object
 ) -> ChaosReport:
-    storm, seen = a_storm()
+    experiment, seen = an_experiment()
     given: dict[str, object] = {"deterministic": True, "failure": None, **facts}
     return report_on(
         run="job-chaos/2",
@@ -61,7 +61,7 @@ def a_report(
         workers=2,
         spares=0,
         seed=1,
-        storm=storm,
+        experiment=experiment,
         seen=seen,
         capacity=MeasuredCapacity({1: 10.0, 2: 20.0}),
         unable={"clock": "no C compiler is installed"},
@@ -87,7 +87,7 @@ def test_a_report_tells_machines_and_people_the_same() -> None:
     assert report.body["kinds"]["kill"]["faults"] == 1
     assert "2 faults in 20 s on 2 workers from seed 1" in report.text
     assert "not injected here: no C compiler is installed" in report.text
-    assert "missed: corrupt at 19.0 s: the storm was over" in report.text
+    assert "missed: corrupt at 19.0 s: the experiment was over" in report.text
 
 
 def test_a_report_is_good_only_if_nothing_was_lost() -> None:

@@ -19,7 +19,7 @@ from windlass.lab.planner.published import (
     rows_to_fit,
     with_interval,
 )
-from windlass.lab.planner.regret import LEAST, cells
+from windlass.lab.planner.regret import MIN_LAYOUTS, cells
 from windlass.lab.planner.rows import PublishedRow, read_rows
 from windlass.lab.planner.validation_report import verdict
 from windlass.plan.cost.fitted_constants import FittedConstants, published
@@ -109,7 +109,7 @@ def test_no_regret_where_the_fastest_is_predicted_to_be_fastest(measured: list[P
     assert case is not None
     layouts = [replace(case, tp=tp, dp=8 // tp, micro_batch=1, global_batch=8) for tp in (1, 2, 4, 8)]
     layouts.append(replace(layouts[0], recompute="none"))
-    assert len(layouts) == LEAST
+    assert len(layouts) == MIN_LAYOUTS
     made = [replace(measured[0], case=one, seconds=step_time(one).seconds) for one in layouts]
     found = cells([predict(row, published()) for row in made], lambda case: True)
     assert [cell.regret for cell in found] == [0]

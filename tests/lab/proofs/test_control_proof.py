@@ -10,15 +10,15 @@ import pytest
 
 from windlass.lab.proofs.control.control_bench import reconcile_jobs
 from windlass.lab.proofs.control.control_proof import is_safe, prove_control
-from windlass.lab.proofs.control.recording_job import OVER, TOLD
+from windlass.lab.proofs.control.recording_job import EVENTS, OVER
 
-WITNESS = [sys.executable, "-m", "windlass.lab.proofs.control.recording_job"]
+RECORDING_JOB = [sys.executable, "-m", "windlass.lab.proofs.control.recording_job"]
 
 
 def test_a_witness_works_once_however_often_it_is_launched(tmp_path: Path) -> None:
     for _ in range(2):
-        subprocess.run([*WITNESS, str(tmp_path / "w"), "0.01"], check=True)
-    told = [line.split()[0] for line in (tmp_path / "w" / TOLD).read_text().splitlines()]
+        subprocess.run([*RECORDING_JOB, str(tmp_path / "w"), "0.01"], check=True)
+    told = [line.split()[0] for line in (tmp_path / "w" / EVENTS).read_text().splitlines()]
     assert told == ["began", "ended", "again"]
     assert (tmp_path / "w" / OVER).exists()
 

@@ -34,13 +34,13 @@ def test_the_worst_window_counts_from_wherever_it_is_worst() -> None:
 
 
 def test_permits_given_back_at_the_same_moment_make_room() -> None:
-    deeds = [QuotaTake(0, "permits", 1), QuotaTake(1, "permits", 1), QuotaTake(1, "permits", -1)]
-    assert max_at_once(deeds) == 1
+    takes = [QuotaTake(0, "permits", 1), QuotaTake(1, "permits", 1), QuotaTake(1, "permits", -1)]
+    assert max_at_once(takes) == 1
 
 
 def test_a_killed_process_has_nothing_in_use_afterwards() -> None:
-    deeds = ended([QuotaTake(0, "permits", 1), QuotaTake(1, "permits", 1)], at=2.0)
-    assert sum(deed.amount for deed in deeds) == 0
+    takes = ended([QuotaTake(0, "permits", 1), QuotaTake(1, "permits", 1)], at=2.0)
+    assert sum(take.amount for take in takes) == 0
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from windlass.lab.simulate.fleet import SimulatedFleet
 from windlass.lab.simulate.scenario import scenario_of
 from windlass.lab.simulate.sim_job import SimJob
 from windlass.lab.simulate.usage import UsageIntegrals
-from windlass.lab.simulate.workload import Misfortune, SimulatedJob
+from windlass.lab.simulate.workload import FaultModel, SimulatedJob
 from windlass.spec.errors import BadInput, InUse, NotFound
 
 NEED = MemberResources(80.0, 1 << 30, 8)
@@ -25,7 +25,7 @@ class Small:
         scenario = scenario_of("calm", 10, 1.0, 1)
         self.events, self.fleet = Events(), SimulatedFleet(scenario)
         self.tally = UsageIntegrals(self.fleet, self.events.now_s)
-        self.backend = SimulatedBackend(self.fleet, self.events, Misfortune(scenario), self.tally)
+        self.backend = SimulatedBackend(self.fleet, self.events, FaultModel(scenario), self.tally)
 
     def group(self, name: str, count: int = 2, least: int | None = None, work_s: float = 3600.0) -> Group:
         job = SimulatedJob("a", name, count, least, NEED, work_s, save_every_s=600.0, restart_s=60.0)
@@ -46,7 +46,7 @@ class Small:
         return [] if standing is None else [member.state for member in standing.members]
 
     def row(self, name: str, index: int) -> int:
-        return self.backend.runs[f"a/{name}"].seats[index].row
+        return self.backend.runs[f"a/{name}"].members[index].row
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_gang_gets_all_its_machines_or_none(small: Small) -> None:
     small.wait(600)
     assert small.states("large") == ["running"] * 5
     assert small.states("second") == ["pending"] * 2
-    assert [seat.row for seat in small.backend.runs["a/second"].seats] == [-1, -1]
+    assert [member.row for member in small.backend.runs["a/second"].members] == [-1, -1]
     small.backend.stop("a/large")
     small.wait(60)
     small.wait(600)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from windlass.lab.torch.hmm_bench import Climbed, HmmProblem, bench_hmm, figures_of
+from windlass.lab.torch.hmm_bench import HmmProblem, HmmRun, bench_hmm, figures_of
 
 
 def test_figures_compare_times_and_every_iteration() -> None:
     found = {
-        "float32": Climbed([-100.0, -90.0], 0.5),
-        "float64": Climbed([-100.0, -99.0], 1.0),
-        "hmmlearn": Climbed([-100.0, -99.0], 4.0),
+        "float32": HmmRun([-100.0, -90.0], 0.5),
+        "float64": HmmRun([-100.0, -99.0], 1.0),
+        "hmmlearn": HmmRun([-100.0, -99.0], 4.0),
     }
     figures = figures_of(HmmProblem(2, 3, 10, 5), found)
     assert figures["k2_v3_float32_vs_hmmlearn"] == 8

@@ -45,8 +45,8 @@ def file(tmp_path: Path) -> Path:
 def test_an_imported_model_scores_by_the_tokens_of_its_own_tokenizer(file: Path, tmp_path: Path) -> None:
     import tokenizers
 
-    told = take(file, tmp_path / "model")
-    assert told["shape"]["ngrams"] == [4, 3]
+    facts = take(file, tmp_path / "model")
+    assert facts["shape"]["ngrams"] == [4, 3]
     model = load(tmp_path / "model")
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
     ids = [model.end, *tokenizer.encode("up rope pump").ids, model.end]
@@ -69,7 +69,7 @@ def test_what_is_given_is_what_was_taken(file: Path, tmp_path: Path) -> None:
 def test_only_ngram_models_become_arpa_files(tmp_path: Path) -> None:
     config = {"model_type": "windlass-hmm", "vocabulary": 5, "context": 8, "states": 2, "eos_token_id": 0}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(BadInput, match="is a hmm model, not an n-gram model"):
+    with pytest.raises(BadInput, match="a hmm model, not an n-gram model"):
         give(tmp_path, tmp_path / "out.arpa")
 
 

@@ -1,4 +1,4 @@
-"""Pilots are made once, go on after an interruption, and answer for the job that was asked about."""
+"""Pilots are trained once, are resumed after an interruption, and forecast the loss of the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.plan.local.machine import MachineFacts
 from windlass.plan.loss import Law, useful_tokens
 from windlass.runs import training
 from windlass.runs.planning import pilot as pilots
-from windlass.runs.planning.pilot import SHARE, ask_pilots
+from windlass.runs.planning.pilot import SHARE, run_pilots
 from windlass.runs.training import RunFolder, corpus_facts
 from windlass.spec.errors import BadInput
 from windlass.spec.job import Job
@@ -79,24 +79,24 @@ def job_on(folder: Path, **train: Any) -> Job:
 
 
 def ask(job: Job, home: Path, **options: Any) -> dict[str, Any] | None:
-    return ask_pilots(job, home, silent, lambda _event: None, **options)
+    return run_pilots(job, home, silent, lambda _event: None, **options)
 
 
 def test_pilots_that_follow_a_law_foretell_the_job_itself(trainer: Trainer, tmp_path: Path) -> None:
-    told = ask(job_on(tmp_path), tmp_path / "home", check=True)
-    assert told is not None
-    assert told["figures"]["loss_error"] < 0.03
-    assert told["figures"]["times_pilot_compute"] == pytest.approx(1 / SHARE, rel=0.05)
-    assert [choice["times"] for choice in told["choices"]] == [1, 3, 10]
+    forecast = ask(job_on(tmp_path), tmp_path / "home", check=True)
+    assert forecast is not None
+    assert forecast["figures"]["loss_error"] < 0.03
+    assert forecast["figures"]["times_pilot_compute"] == pytest.approx(1 / SHARE, rel=0.05)
+    assert [choice["times"] for choice in forecast["choices"]] == [1, 3, 10]
 
 
 def test_an_interrupted_asking_goes_on_where_it_stopped(trainer: Trainer, tmp_path: Path) -> None:
     trainer.stops_before = 3
     assert ask(job_on(tmp_path), tmp_path / "home") is None
     trainer.stops_before = None
-    told = ask(job_on(tmp_path), tmp_path / "home")
-    assert told is not None
-    assert len(trainer.made) == len(set(trainer.made)) == len(told["pilots"])
+    forecast = ask(job_on(tmp_path), tmp_path / "home")
+    assert forecast is not None
+    assert len(trainer.made) == len(set(trainer.made)) == len(forecast["pilots"])
 
 
 def test_a_job_with_a_time_is_asked_about_as_it_was_planned_first(trainer: Trainer, tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_machine_is_measured_and_a_step_on_it_predicted(tmp_path: Path) -> None:
-    told: list[Progress] = []
-    save_profile(probe(tmp_path, told.append, quick=True), tmp_path)
+    progress: list[Progress] = []
+    save_profile(probe(tmp_path, progress.append, quick=True), tmp_path)
     found = find_profile(tmp_path)
     assert found is not None
-    assert told[-1].done == told[-1].total
+    assert progress[-1].done == progress[-1].total
     shape = LlamaShape(vocabulary=512, context=64, layers=2, width=64, heads=2, kv_heads=2, ffn_width=192)
     step = StepShape(shape, Layout(), 4, 2, threads=1)
     assert 1e-4 < local_step(found, step).seconds < 100

@@ -41,13 +41,13 @@ def sweep(job: Path, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[in
 
 @pytest.mark.slow
 def test_every_bucket_is_planned_or_told_why_not(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = sweep(job, capsys, "--out", str(job.parent / "out"))
+    code, output = sweep(job, capsys, "--out", str(job.parent / "out"))
     assert code == 0
-    assert sum(row["documents"] for row in told["buckets"]) == 45
-    assert len(told["buckets"]) >= 2
-    assert {row["fleet"] for row in told["result"]} == {"8xH100-SXM5"}
-    assert {row["fleet"] for row in told["no_solution"]} == {"1xL4"}
-    assert len(told["result"]) == len(told["no_solution"]) == len(told["buckets"])
+    assert sum(row["documents"] for row in output["buckets"]) == 45
+    assert len(output["buckets"]) >= 2
+    assert {row["fleet"] for row in output["result"]} == {"8xH100-SXM5"}
+    assert {row["fleet"] for row in output["no_solution"]} == {"1xL4"}
+    assert len(output["result"]) == len(output["no_solution"]) == len(output["buckets"])
     assert {path.name for path in (job.parent / "out").iterdir()} == set(OUTPUTS)
 
 
@@ -64,18 +64,18 @@ def test_one_process_and_two_give_the_same_files(job: Path, capsys: pytest.Captu
 def test_a_corpus_without_text_is_told_so(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         (job.parent / f"{name}.jsonl").write_text('{"text": "  "}\n')
-    code, told = sweep(job, capsys)
+    code, output = sweep(job, capsys)
     assert code == 2
-    assert "the corpus is empty" in told["error"]["message"]
+    assert "the corpus is empty" in output["error"]["message"]
 
 
 @pytest.mark.slow
 def test_a_broken_line_is_told_as_it_is_by_a_build(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (job.parent / "two.jsonl").open("a") as file:
         file.write("{broken\n")
-    code, told = sweep(job, capsys)
+    code, output = sweep(job, capsys)
     assert code == 2
-    assert "two.jsonl: line" in told["error"]["message"]
+    assert "two.jsonl: line" in output["error"]["message"]
 
 
 def test_ports_of_the_embedded_runner_are_open_to_this_machine_only() -> None:

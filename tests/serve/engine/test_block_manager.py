@@ -110,7 +110,7 @@ def test_the_queue_of_those_that_may_go_does_not_grow_with_use() -> None:
     blocks = BlockManager(4)
     for _ in range(1000):
         blocks.leave(fill(blocks, 1))
-    assert len(blocks._leaving) <= 9
+    assert len(blocks._evictable) <= 9
     blocks.clear()
     assert blocks.idle == 0
 

@@ -176,9 +176,9 @@ def test_sequences_were_really_set_aside_and_drafts_really_right(engine: Engines
     crowded = engine("llama", EngineSettings(slots=4), blocks=14, drafts="forced")
     for number, prompt in enumerate(PROMPTS):
         crowded.add("me", Generate(str(number), prompt, 100, temperature=0.0))
-    sequences = list(crowded._roster)
+    sequences = list(crowded._scheduler)
     drain(crowded)
-    assert sum(one.set_aside for one in sequences) > 0
+    assert sum(one.preemptions for one in sequences) > 0
     assert crowded.steps < crowded.tokens
 
 

@@ -197,8 +197,8 @@ def test_a_choice_is_one_of_the_texts(
         (Grammar("regex", "("), "unclosed group"),
         (Grammar("regex", "(?=a)b"), "look-around"),
         (Grammar("regex", "(" * 20_000 + ")" * 20_000), "nested"),
-        (Grammar("choice", "[]"), "none of them empty"),
-        (Grammar("choice", '["a", 1]'), "none of them empty"),
+        (Grammar("choice", "[]"), "list of non-empty strings"),
+        (Grammar("choice", '["a", 1]'), "list of non-empty strings"),
         (Grammar("regex", "x" * (1 << 20)), "larger than"),
     ],
 )  # fmt: skip

@@ -56,7 +56,7 @@ def test_torch_computes_where_there_is_no_library(
     for one in (without, native):
         one.add("me", Generate("it", [1, 2, 3], 12, temperature=0.0))
     assert drain(without) == drain(native)
-    with pytest.raises(BadInput, match="native library is not here"):
+    with pytest.raises(BadInput, match="native library is not installed"):
         load_engine(directory("llama"), LoadOptions(QUIET, runner="native"))
     with pytest.raises(BadInput, match="int8 weights need the native library"):
         load_engine(directory("llama"), LoadOptions(QUIET, precision="int8"))
@@ -83,7 +83,9 @@ def test_memory_for_keys_is_what_was_allowed() -> None:
     assert each == 2 * 2 * 2 * 8 * 16 * 4
     assert block_bytes(SHAPE, half=True) == each // 2
     assert block_count(SHAPE, LoadOptions(keys_bytes=20 * each + 1), half=False) == 20
-    with pytest.raises(BadInput, match=f"need {FOR_ONE * each} bytes; {12 * each} are allowed"):
+    with pytest.raises(
+        BadInput, match=f"needs {FOR_ONE * each} bytes of keys and values; {12 * each} are allowed"
+    ):
         block_count(SHAPE, LoadOptions(keys_bytes=12 * each), half=False)
 
 

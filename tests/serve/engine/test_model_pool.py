@@ -18,7 +18,7 @@ from windlass.spec.protocol.wire import Cancel, Embed, Failed, Generate, ModelIn
 
 
 class Scripted:
-    """A station without a model: an answer takes as many steps as it has tokens."""
+    """An engine without a model: an answer takes as many steps as it has tokens."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,78 +59,78 @@ class Scripted:
         return replies
 
 
-def volume(name: str, size: int = 1, load: Callable[[], EngineProtocol] | None = None) -> ModelSlot:
+def slot(name: str, size: int = 1, load: Callable[[], EngineProtocol] | None = None) -> ModelSlot:
     return ModelSlot(ModelInfo(name, "llama", 1, 8, 8, 8), size, load or (lambda: Scripted(name)))
 
 
-def ask(shelf: ModelPool, model: str, id_: str, tokens: int = 2, owner: str = "me") -> None:
-    shelf.add(owner, Generate(id_, [1], tokens, model=model))
+def ask(pool: ModelPool, model: str, id_: str, tokens: int = 2, owner: str = "me") -> None:
+    pool.add(owner, Generate(id_, [1], tokens, model=model))
 
 
-def run(shelf: ModelPool) -> dict[str, list[Tokens | Failed]]:
+def run(pool: ModelPool) -> dict[str, list[Tokens | Failed]]:
     """Step until nothing is left to do; return what was said, by request."""
     said: dict[str, list[Tokens | Failed]] = {}
     for _ in range(10_000):
-        if shelf.is_idle:
+        if pool.is_idle:
             return said
-        for _, message in shelf.step():
+        for _, message in pool.step():
             assert isinstance(message, Tokens | Failed)
             said.setdefault(message.id, []).append(message)
-    raise AssertionError("the shelf never came to rest")
+    raise AssertionError("the pool never became idle")
 
 
 def test_a_model_is_loaded_when_it_is_asked_for() -> None:
-    shelf = ModelPool([volume("a"), volume("b")])
-    assert shelf.in_memory == []
-    ask(shelf, "b", "1")
-    assert len(run(shelf)["1"]) == 2
-    assert shelf.in_memory == ["b"]
+    pool = ModelPool([slot("a"), slot("b")])
+    assert pool.in_memory == []
+    ask(pool, "b", "1")
+    assert len(run(pool)["1"]) == 2
+    assert pool.in_memory == ["b"]
 
 
 def test_a_request_that_names_no_model_goes_to_the_first() -> None:
-    shelf = ModelPool([volume("a"), volume("b")])
-    ask(shelf, "", "1")
-    run(shelf)
-    assert shelf.in_memory == ["a"]
+    pool = ModelPool([slot("a"), slot("b")])
+    ask(pool, "", "1")
+    run(pool)
+    assert pool.in_memory == ["a"]
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
-    shelf = ModelPool([volume("shakespeare")])
-    ask(shelf, "shakespear", "1")
-    (failed,) = run(shelf)["1"]
+    pool = ModelPool([slot("shakespeare")])
+    ask(pool, "shakespear", "1")
+    (failed,) = run(pool)["1"]
     assert isinstance(failed, Failed)
     assert failed.code == "unknown_model"
     assert "'shakespeare'" in failed.message
 
 
 def test_the_longest_unused_model_makes_room() -> None:
-    shelf = ModelPool([volume("a"), volume("b"), volume("c")], budget=2)
+    pool = ModelPool([slot("a"), slot("b"), slot("c")], budget=2)
     for number, name in enumerate("abac"):
-        ask(shelf, name, str(number))
-        run(shelf)
-    assert shelf.in_memory == ["a", "c"]
+        ask(pool, name, str(number))
+        run(pool)
+    assert pool.in_memory == ["a", "c"]
 
 
 def test_a_busy_model_finishes_before_it_leaves() -> None:
-    shelf = ModelPool([volume("a"), volume("b")], budget=1)
-    ask(shelf, "a", "long", tokens=50)
-    while not shelf.running_count:
-        shelf.step()
-    ask(shelf, "b", "next", tokens=1)
-    said = run(shelf)
+    pool = ModelPool([slot("a"), slot("b")], budget=1)
+    ask(pool, "a", "long", tokens=50)
+    while not pool.running_count:
+        pool.step()
+    ask(pool, "b", "next", tokens=1)
+    said = run(pool)
     assert said["long"][-1] == Tokens("long", [0], finish="length")
     assert said["next"] == [Tokens("next", [0], finish="length")]
-    assert shelf.in_memory == ["b"]
+    assert pool.in_memory == ["b"]
 
 
 def test_a_model_that_never_rests_cannot_keep_the_others_out() -> None:
-    shelf = ModelPool([volume("a"), volume("b")], budget=1)
-    ask(shelf, "a", "a0", tokens=5)
-    ask(shelf, "b", "b", tokens=1)
+    pool = ModelPool([slot("a"), slot("b")], budget=1)
+    ask(pool, "a", "a0", tokens=5)
+    ask(pool, "b", "b", tokens=1)
     answered: list[str] = []
     for number in range(1, 400):
-        ask(shelf, "a", f"a{number}", tokens=5)
-        answered += [m.id for _, m in shelf.step() if isinstance(m, Tokens) and m.finish]
+        ask(pool, "a", f"a{number}", tokens=5)
+        answered += [m.id for _, m in pool.step() if isinstance(m, Tokens) and m.finish]
         if "b" in answered:
             return
     raise AssertionError("b was never served")
@@ -143,17 +143,17 @@ def test_others_are_served_while_a_model_loads() -> None:
         go.wait(30)
         return Scripted("b")
 
-    shelf = ModelPool([volume("a"), volume("b", load=slow)])
-    ask(shelf, "a", "first")
-    run(shelf)
-    ask(shelf, "b", "late")
-    ask(shelf, "a", "soon")
+    pool = ModelPool([slot("a"), slot("b", load=slow)])
+    ask(pool, "a", "first")
+    run(pool)
+    ask(pool, "b", "late")
+    ask(pool, "a", "soon")
     said: list[str] = []
     while "soon" not in said:
-        said += [m.id for _, m in shelf.step() if isinstance(m, Tokens) and m.finish]
-    assert not shelf.is_idle
+        said += [m.id for _, m in pool.step() if isinstance(m, Tokens) and m.finish]
+    assert not pool.is_idle
     go.set()
-    assert len(run(shelf)["late"]) == 2
+    assert len(run(pool)["late"]) == 2
 
 
 def test_a_model_that_cannot_be_loaded_fails_alone_and_is_tried_again_later() -> None:
@@ -164,20 +164,20 @@ def test_a_model_that_cannot_be_loaded_fails_alone_and_is_tried_again_later() ->
         tries.append(1)
         raise Damaged("model.safetensors: not what was written")
 
-    shelf = ModelPool([volume("a"), volume("b", load=broken)], budget=1, clock=lambda: now[0])
-    ask(shelf, "b", "1")
-    ask(shelf, "a", "2")
-    said = run(shelf)
+    pool = ModelPool([slot("a"), slot("b", load=broken)], budget=1, clock=lambda: now[0])
+    ask(pool, "b", "1")
+    ask(pool, "a", "2")
+    said = run(pool)
     assert said["1"] == [
         Failed("1", "model_failed", "'b' cannot be loaded: model.safetensors: not what was written")
     ]
     assert len(said["2"]) == 2
-    ask(shelf, "b", "3")
-    assert isinstance(run(shelf)["3"][0], Failed)
+    ask(pool, "b", "3")
+    assert isinstance(run(pool)["3"][0], Failed)
     assert len(tries) == 1
     now[0] = RETRY_S
-    ask(shelf, "b", "4")
-    run(shelf)
+    ask(pool, "b", "4")
+    run(pool)
     assert len(tries) == 2
 
 
@@ -185,53 +185,53 @@ def test_a_mistake_of_ours_in_loading_ends_no_other_model() -> None:
     def wrong() -> EngineProtocol:
         raise ZeroDivisionError
 
-    shelf = ModelPool([volume("a"), volume("b", load=wrong)])
-    ask(shelf, "b", "1")
-    (failed,) = run(shelf)["1"]
+    pool = ModelPool([slot("a"), slot("b", load=wrong)])
+    ask(pool, "b", "1")
+    (failed,) = run(pool)["1"]
     assert failed == Failed("1", "model_failed", "'b' cannot be loaded: ZeroDivisionError")
 
 
 def test_what_waits_for_a_model_can_be_cancelled_and_forgotten() -> None:
     go = threading.Event()
-    shelf = ModelPool([volume("a", load=lambda: (go.wait(30), Scripted("a"))[1])])
-    ask(shelf, "a", "1")
-    ask(shelf, "a", "2", owner="you")
-    shelf.add("me", Cancel("1"))
-    shelf.forget("you")
-    assert run(shelf) == {"1": [Tokens("1", finish="cancelled")]}
+    pool = ModelPool([slot("a", load=lambda: (go.wait(30), Scripted("a"))[1])])
+    ask(pool, "a", "1")
+    ask(pool, "a", "2", owner="you")
+    pool.add("me", Cancel("1"))
+    pool.forget("you")
+    assert run(pool) == {"1": [Tokens("1", finish="cancelled")]}
     go.set()
 
 
 def test_a_model_that_can_never_fit_is_refused_at_the_start() -> None:
     with pytest.raises(BadInput, match="'big' needs"):
-        ModelPool([volume("small"), volume("big", size=3)], budget=2)
+        ModelPool([slot("small"), slot("big", size=3)], budget=2)
 
 
 def test_models_are_loaded_ahead_as_far_as_there_is_room() -> None:
-    shelf = ModelPool([volume("a"), volume("b", size=2), volume("c")], budget=2)
-    shelf.warm()
-    assert run(shelf) == {}
-    assert shelf.in_memory == ["a", "c"]
+    pool = ModelPool([slot("a"), slot("b", size=2), slot("c")], budget=2)
+    pool.warm()
+    assert run(pool) == {}
+    assert pool.in_memory == ["a", "c"]
 
 
 def test_who_is_waited_for_comes_before_who_is_loaded_ahead() -> None:
     order: list[str] = []
 
     def noting(name: str) -> ModelSlot:
-        return volume(name, load=lambda: (order.append(name), Scripted(name))[1])
+        return slot(name, load=lambda: (order.append(name), Scripted(name))[1])
 
-    shelf = ModelPool([noting(name) for name in "abc"])
-    shelf.warm()
-    ask(shelf, "c", "1")
-    run(shelf)
+    pool = ModelPool([noting(name) for name in "abc"])
+    pool.warm()
+    ask(pool, "c", "1")
+    run(pool)
     assert order == ["c", "a", "b"]
 
 
 def test_embeddings_name_their_model_too() -> None:
-    shelf = ModelPool([volume("a"), volume("b")])
-    shelf.add("me", Embed("1", [[1]], model="b"))
-    run(shelf)
-    assert shelf.in_memory == ["b"]
+    pool = ModelPool([slot("a"), slot("b")])
+    pool.add("me", Embed("1", [[1]], model="b"))
+    run(pool)
+    assert pool.in_memory == ["b"]
 
 
 requests = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 6), st.integers(0, 3)), max_size=30)
@@ -243,21 +243,21 @@ def test_every_request_is_answered_in_full_and_memory_stays_within_the_budget(
     requests: list[tuple[str, int, int]], sizes: list[int], room: int
 ) -> None:
     held = [0]
-    volumes: list[ModelSlot] = [volume(name, size) for name, size in zip("abcd", sizes, strict=True)]
-    shelf = ModelPool(volumes, budget=room)
+    slots: list[ModelSlot] = [slot(name, size) for name, size in zip("abcd", sizes, strict=True)]
+    pool = ModelPool(slots, budget=room)
     said: dict[str, int] = {}
 
     def step() -> None:
-        for _, message in shelf.step():
+        for _, message in pool.step():
             assert isinstance(message, Tokens)
             said[message.id] = said.get(message.id, 0) + len(message.tokens)
-        held[0] = max(held[0], sum(one.held_bytes for one in volumes))
+        held[0] = max(held[0], sum(one.held_bytes for one in slots))
 
     for number, (name, tokens, steps) in enumerate(requests):
-        ask(shelf, name, str(number), tokens)
+        ask(pool, name, str(number), tokens)
         for _ in range(steps):
             step()
-    while not shelf.is_idle:
+    while not pool.is_idle:
         step()
     assert said == {str(number): tokens for number, (_, tokens, _) in enumerate(requests)}
     assert held[0] <= room

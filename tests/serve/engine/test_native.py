@@ -55,21 +55,21 @@ class Packed:
 
 
 @pytest.fixture(scope="module")
-def team(shared: ctypes.CDLL) -> ThreadPool:
+def thread_pool(shared: ctypes.CDLL) -> ThreadPool:
     return ThreadPool(shared, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 def test_a_product_is_what_numpy_computes(
-    shared: ctypes.CDLL, team: ThreadPool, kind: str, n: int, k: int
+    shared: ctypes.CDLL, thread_pool: ThreadPool, kind: str, n: int, k: int
 ) -> None:
     packed = Packed(shared, kind, n, k)
     tolerance = 1e-6 if kind in BITS else 1e-5
     for rows in ROWS:
         x = packed.some(rows)
         np.testing.assert_allclose(
-            packed.matrix.multiply(team, x), packed.wanted(x), rtol=tolerance, atol=tolerance * k**0.5
+            packed.matrix.multiply(thread_pool, x), packed.wanted(x), rtol=tolerance, atol=tolerance * k**0.5
         )
 
 
@@ -81,7 +81,7 @@ def test_a_product_is_what_numpy_computes(
 )  # fmt: skip
 def test_company_does_not_change_a_bit_of_a_row(
     shared: ctypes.CDLL,
-    team: ThreadPool,
+    thread_pool: ThreadPool,
     kind: str,
     n: int,
     k: int,
@@ -91,19 +91,19 @@ def test_company_does_not_change_a_bit_of_a_row(
 ) -> None:
     packed = Packed(shared, kind, n, k, seed)
     x = packed.some(rows)
-    together = packed.matrix.multiply(team, x)
+    together = packed.matrix.multiply(thread_pool, x)
     chosen = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=12))
-    assert np.array_equal(packed.matrix.multiply(team, x[chosen]), together[chosen])
+    assert np.array_equal(packed.matrix.multiply(thread_pool, x[chosen]), together[chosen])
     alone = chosen[0]
-    assert np.array_equal(packed.matrix.multiply(team, x[alone : alone + 1])[0], together[alone])
+    assert np.array_equal(packed.matrix.multiply(thread_pool, x[alone : alone + 1])[0], together[alone])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_do_not_change_a_bit(shared: ctypes.CDLL, team: ThreadPool, kind: str) -> None:
+def test_threads_do_not_change_a_bit(shared: ctypes.CDLL, thread_pool: ThreadPool, kind: str) -> None:
     packed = Packed(shared, kind, 150, 70)
     for rows in (1, 5, 40, 200):
         x = packed.some(rows)
-        wanted = packed.matrix.multiply(team, x)
+        wanted = packed.matrix.multiply(thread_pool, x)
         for threads in (2, 3):
             assert np.array_equal(packed.matrix.multiply(ThreadPool(shared, threads), x), wanted)
 
@@ -112,37 +112,37 @@ def test_threads_do_not_change_a_bit(shared: ctypes.CDLL, team: ThreadPool, kind
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 3, 31, 68])
 def test_a_value_that_is_no_number_spoils_its_own_row_only(
-    shared: ctypes.CDLL, team: ThreadPool, kind: str, bad: float, place: int
+    shared: ctypes.CDLL, thread_pool: ThreadPool, kind: str, bad: float, place: int
 ) -> None:
     packed = Packed(shared, kind, 20, 69)
     x = packed.some(7)
-    clean = packed.matrix.multiply(team, x)
+    clean = packed.matrix.multiply(thread_pool, x)
     x[4, place] = bad
-    got = packed.matrix.multiply(team, x)
+    got = packed.matrix.multiply(thread_pool, x)
     assert not np.isfinite(got[4]).any()
     others = [0, 1, 2, 3, 5, 6]
     assert np.array_equal(got[others], clean[others])
 
 
-def test_rows_of_zeros_give_zeros(shared: ctypes.CDLL, team: ThreadPool) -> None:
+def test_rows_of_zeros_give_zeros(shared: ctypes.CDLL, thread_pool: ThreadPool) -> None:
     for kind in KINDS:
         packed = Packed(shared, kind, 20, 40)
-        assert not packed.matrix.multiply(team, np.zeros((3, 40), np.float32)).any()
+        assert not packed.matrix.multiply(thread_pool, np.zeros((3, 40), np.float32)).any()
 
 
 def test_a_team_serves_many_calls_that_come_one_after_the_other(shared: ctypes.CDLL) -> None:
-    packed, team = Packed(shared, "float32", 64, 16), ThreadPool(shared, 3)
+    packed, thread_pool = Packed(shared, "float32", 64, 16), ThreadPool(shared, 3)
     x = packed.some(8)
-    wanted = packed.matrix.multiply(team, x)
-    assert all(np.array_equal(packed.matrix.multiply(team, x), wanted) for _ in range(60))
+    wanted = packed.matrix.multiply(thread_pool, x)
+    assert all(np.array_equal(packed.matrix.multiply(thread_pool, x), wanted) for _ in range(60))
 
 
 def test_a_team_serves_whatever_thread_calls_it(shared: ctypes.CDLL) -> None:
-    packed, team = Packed(shared, "float32", 64, 16), ThreadPool(shared, 2)
+    packed, thread_pool = Packed(shared, "float32", 64, 16), ThreadPool(shared, 2)
     x = packed.some(8)
-    wanted, got = packed.matrix.multiply(team, x), []
+    wanted, got = packed.matrix.multiply(thread_pool, x), []
     for _ in range(20):
-        caller = threading.Thread(target=lambda: got.append(packed.matrix.multiply(team, x)))
+        caller = threading.Thread(target=lambda: got.append(packed.matrix.multiply(thread_pool, x)))
         caller.start()
         caller.join()
     assert len(got) == 20

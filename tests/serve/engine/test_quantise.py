@@ -145,5 +145,5 @@ def test_the_native_product_of_the_largest_numbers_does_not_saturate(bits: int, 
 
 def test_quantisation_of_another_version_is_refused() -> None:
     told = {"quantization_config": {"quant_method": "windlass", "format": 2, "weights": "int8"}}
-    with pytest.raises(BadInput, match="is not known"):
+    with pytest.raises(BadInput, match="is not supported"):
         without_quantisation(told, "config.json")

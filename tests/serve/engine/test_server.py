@@ -263,21 +263,21 @@ def test_the_socket_is_for_its_user_only_and_a_stale_one_is_replaced(folder: Pat
     path = folder / "engine.sock"
     first = listen(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(InUse, match="another engine listens there"):
+    with pytest.raises(InUse, match="another engine is listening"):
         listen(path)
     first.close()
     listen(path).close()
 
 
 def test_a_path_too_long_for_a_socket_is_refused(folder: Path) -> None:
-    with pytest.raises(BadInput, match="too long for a Unix socket"):
+    with pytest.raises(BadInput, match="too long for the path of a Unix socket"):
         listen(folder / ("x" * 120))
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--slots", "0"], "is not at least 1"),
+        (["--slots", "0"], "must be at least 1"),
         ([], "required"),
         (["--model", "/nowhere/at/all"], "no such directory"),
     ],

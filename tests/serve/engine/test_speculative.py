@@ -23,8 +23,8 @@ Engines = Callable[..., Engine]
 Drain = Callable[[Engine], dict[str, list[Answer]]]
 
 
-def a_sequence(tokens: list[int], most: int = 50, **wishes: object) -> Sequence:
-    return sequence.begin("me", Generate("it", tokens, most, **wishes), 0)  # type: ignore[arg-type]
+def a_sequence(tokens: list[int], max_tokens: int = 50, **options: object) -> Sequence:
+    return sequence.begin("me", Generate("it", tokens, max_tokens, **options), 0)  # type: ignore[arg-type]
 
 
 def test_what_followed_the_same_three_tokens_is_guessed() -> None:
@@ -41,15 +41,17 @@ def test_nothing_is_guessed_where_nothing_was_repeated() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=3, max_size=60), st.integers(1, 7))
-def test_looking_up_after_every_token_finds_what_a_search_finds(tokens: list[int], most: int) -> None:
+def test_looking_up_after_every_token_finds_what_a_search_finds(tokens: list[int], max_tokens: int) -> None:
     one = a_sequence(tokens[:3])
     for token in tokens[3:]:
-        look_up(one, most)
+        look_up(one, max_tokens)
         one.tokens.append(token)
     seed = tokens[-3:]
     places = [end for end in range(3, len(tokens)) if tokens[end - 3 : end] == seed]
     followed = tokens[places[-1] :] if places else []
-    assert look_up(one, most) == [followed[i % len(followed)] for i in range(most if places else 0)]
+    assert look_up(one, max_tokens) == [
+        followed[i % len(followed)] for i in range(max_tokens if places else 0)
+    ]
 
 
 def test_a_table_remembers_what_was_generated_for_the_same_tenant() -> None:
@@ -91,9 +93,9 @@ def test_the_longest_unused_tenant_gives_way_and_leaves_nothing_behind() -> None
 
 def test_a_draft_never_reaches_beyond_what_was_asked_for() -> None:
     repeated = list(range(9)) * 3
-    for most in range(1, 12):
-        found = speculative.draft(a_sequence(repeated, most), Trigrams())
-        assert len(found) == min(LONGEST, most - 1)
+    for max_tokens in range(1, 12):
+        found = speculative.draft(a_sequence(repeated, max_tokens), Trigrams())
+        assert len(found) == min(LONGEST, max_tokens - 1)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +108,10 @@ def test_nothing_is_guessed_for_those_whose_scores_depend_on_more(wish: dict[str
 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 20))
-def test_the_right_tokens_expected_are_the_sum_over_lengths(lucky: float, length: int) -> None:
-    assert expected(lucky, length) == pytest.approx(sum(lucky**n for n in range(1, length + 1)), abs=1e-9)
+def test_the_right_tokens_expected_are_the_sum_over_lengths(acceptance: float, length: int) -> None:
+    assert expected(acceptance, length) == pytest.approx(
+        sum(acceptance**n for n in range(1, length + 1)), abs=1e-9
+    )
 
 
 def test_times_lie_on_straight_lines_between_those_measured() -> None:
@@ -131,21 +135,21 @@ def test_drafts_are_used_where_rows_are_cheap_and_guesses_right() -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 7), st.floats(0.01, 0.99), st.floats(0.0, 3.0))
-def test_drafts_must_be_quicker_by_a_margin(rows: int, length: int, lucky: float, slope: float) -> None:
+def test_drafts_must_be_quicker_by_a_margin(rows: int, length: int, acceptance: float, slope: float) -> None:
     costs = StepCosts({1: 1.0, 101: 1.0 + 100 * slope})
     plain = rows / costs.seconds(rows)
-    drafted = (rows + expected(lucky, length)) / costs.seconds(rows + length)
-    assert decide(costs, rows, [(length, lucky)]) == (drafted > GAIN * plain)
+    drafted = (rows + expected(acceptance, length)) / costs.seconds(rows + length)
+    assert decide(costs, rows, [(length, acceptance)]) == (drafted > GAIN * plain)
 
 
 def test_luck_follows_what_was_right_lately() -> None:
     one = a_sequence([1])
     for _ in range(60):
         speculative.learn(one, 4, 4)
-    assert one.lucky > 0.99
+    assert one.acceptance > 0.99
     for _ in range(60):
         speculative.learn(one, 4, 5)
-    assert one.lucky < 0.01
+    assert one.acceptance < 0.01
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.4])
@@ -167,11 +171,11 @@ def test_what_is_not_worth_computing_is_still_learned_from(engine: Engines) -> N
     one = engine()
     one._costs = StepCosts({1: 1.0, 64: 64.0})
     one.add("me", Generate("it", [4, 5] * 10, 60, temperature=0.0, logit_bias={4: 99.0}))
-    (sequence,) = one._roster
+    (sequence,) = one._scheduler
     while not one.is_idle:
         one.step()
     assert one.steps == 60
-    assert sequence.lucky > 0.9
+    assert sequence.acceptance > 0.9
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])

@@ -9,7 +9,7 @@ import pytest
 
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.runner import BLOCK_TOKENS, Span, block_bytes
-from windlass.serve.engine.state_runner import LEAST, StateRunner
+from windlass.serve.engine.state_runner import MIN_LOGPROB, StateRunner
 from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.wire import Embed, EmbeddingVectors, Failed, Generate, PromptScores
@@ -63,7 +63,7 @@ def test_what_cannot_be_has_a_number_all_the_same(
 
     monkeypatch.setattr(runner._model, "scores", without_the_first)
     computed = runner.run([Span(0, 0, PROMPT)], np.zeros((1, 4), np.int32))
-    assert computed.logits_BV[0, 0] == LEAST
+    assert computed.logits_BV[0, 0] == MIN_LOGPROB
     assert np.isfinite(computed.logits_BV).all()
 
 

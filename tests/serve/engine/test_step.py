@@ -122,17 +122,25 @@ def test_an_answer_may_fill_the_context_to_the_last_token(
         ({"tokens": [1, -1]}, "bad_tokens", "token -1"),
         ({"stop_tokens": [999]}, "bad_tokens", "token 999"),
         ({"logit_bias": {999: 1.0}}, "bad_tokens", "token 999"),
-        ({"max_tokens": -1}, "bad_request", "max_tokens = -1"),
-        ({"temperature": -0.1}, "bad_request", "temperature = -0.1"),
-        ({"temperature": math.nan}, "bad_request", "temperature = nan"),
-        ({"top_p": 0.0}, "bad_request", "top_p = 0.0"),
-        ({"min_p": 1.1}, "bad_request", "min_p = 1.1"),
-        ({"top_k": -1}, "bad_request", "top_k = -1"),
-        ({"frequency_penalty": math.inf}, "bad_request", "frequency_penalty = inf"),
-        ({"repetition_penalty": 0.0}, "bad_request", "repetition_penalty = 0.0"),
+        ({"max_tokens": -1}, "bad_request", "max_tokens must be at least 0, got -1"),
+        ({"temperature": -0.1}, "bad_request", "temperature must be finite and at least 0, got -0.1"),
+        ({"temperature": math.nan}, "bad_request", "temperature must be finite and at least 0, got nan"),
+        ({"top_p": 0.0}, "bad_request", "top_p must be in (0, 1], got 0.0"),
+        ({"min_p": 1.1}, "bad_request", "min_p must be in [0, 1], got 1.1"),
+        ({"top_k": -1}, "bad_request", "top_k must be at least 0, got -1"),
+        ({"frequency_penalty": math.inf}, "bad_request", "frequency_penalty must be finite, got inf"),
+        (
+            {"repetition_penalty": 0.0},
+            "bad_request",
+            "repetition_penalty must be finite and above 0, got 0.0",
+        ),
         ({"logit_bias": {3: math.nan}}, "bad_request", "logit_bias"),
-        ({"logprobs": -2}, "bad_request", "logprobs = -2"),
-        ({"resumed_tokens": 4}, "bad_request", "resumed_tokens = 4"),
+        ({"logprobs": -2}, "bad_request", "logprobs must be at least -1, got -2"),
+        (
+            {"resumed_tokens": 4},
+            "bad_request",
+            "resumed_tokens must be from 0 to the length of the prompt, got 4",
+        ),
         ({"adapter": "poet"}, "unknown_adapter", "adapter 'poet' is not served here"),
     ],
 )
@@ -315,12 +323,12 @@ def test_scores_and_vectors_of_those_set_aside_half_way_are_told_once_and_right(
         alone.add("me", message)
     for _ in range(4):
         one.step()
-    reading = list(one._roster.running)
+    reading = list(one._scheduler.running)
     assert all(0 < sequence.cached < 50 for sequence in reading)
     one.add("me", Generate("urgent", [9], 3, priority=1))
     one.add("me", Generate("urgent too", [9], 3, priority=1))
     got, wanted = drain(one), drain(alone)
-    assert [sequence.set_aside for sequence in reading] == [1, 1]
+    assert [sequence.preemptions for sequence in reading] == [1, 1]
     assert got["scores"] == wanted["scores"]
     (mine,), (yours,) = got["vectors"], wanted["vectors"]
     assert isinstance(mine, EmbeddingVectors)

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from windlass.http.listener import bind, bounded_settings, url_of
 from windlass.http.transport import HttpConnections
 from windlass.serve.gateway.app import build_app
-from windlass.serve.gateway.bootstrap import alone
+from windlass.serve.gateway.bootstrap import single_engine
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.observe.access_log import AccessLog
@@ -97,7 +97,7 @@ class ScriptedEngine:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._heard = threading.Condition()
+        self._changed = threading.Condition()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -105,7 +105,7 @@ class ScriptedEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every script, and what was heard."""
+        """Forget every script, and all received messages."""
         self.received: list[ToEngine] = []
         self.slots = 4
         self.family = "llama"
@@ -149,11 +149,11 @@ class ScriptedEngine:
 
     def wait_for(self, wanted: Callable[[list[ToEngine]], bool]) -> None:
         """Wait until what was received satisfies a condition."""
-        with self._heard:
-            assert self._heard.wait_for(lambda: wanted(self.received), PATIENCE_S), self.received
+        with self._changed:
+            assert self._changed.wait_for(lambda: wanted(self.received), PATIENCE_S), self.received
 
     def of(self, kind: type[Any]) -> list[Any]:
-        with self._heard:
+        with self._changed:
             return [message for message in self.received if isinstance(message, kind)]
 
     def _run(self, started: threading.Event) -> None:
@@ -198,9 +198,9 @@ class ScriptedEngine:
                 if isinstance(message, Ping):
                     self._say(writer, Pong(message.number, 0, 0, 0))
                     continue
-                with self._heard:
+                with self._changed:
                     self.received.append(message)
-                    self._heard.notify_all()
+                    self._changed.notify_all()
                 self._begin(message, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             self._writers.discard(writer)
@@ -218,16 +218,20 @@ class ScriptedEngine:
             vectors = [[float(len(tokens)), *([0.5] * (WIDTH - 1))] for tokens in message.inputs]
             self._say(writer, EmbeddingVectors(message.id, vectors))
 
-    async def _write(self, ask: Generate, writer: asyncio.StreamWriter) -> None:
+    async def _write(self, request: Generate, writer: asyncio.StreamWriter) -> None:
         self._say(writer, EngineLoad(running=1, waiting=2, steps=3, tokens=4, busy_s=0.5))
-        if ask.score_prompt:
-            scores = [-1.0] * (len(ask.tokens) - 1)
-            self._say(writer, PromptScores(ask.id, scores, [[Alternative(5, -0.1)] for _ in scores]))
-        tokens = self.writes(ask) if self.writes else [ask.tokens[i % len(ask.tokens)] for i in range(1000)]
-        most = min(ask.max_tokens, len(tokens), self.stop_after or 1000)
-        if not ask.max_tokens:
-            self._say(writer, Tokens(ask.id, finish="length"))
-        for number in range(most):
+        if request.score_prompt:
+            scores = [-1.0] * (len(request.tokens) - 1)
+            self._say(writer, PromptScores(request.id, scores, [[Alternative(5, -0.1)] for _ in scores]))
+        tokens = (
+            self.writes(request)
+            if self.writes
+            else [request.tokens[i % len(request.tokens)] for i in range(1000)]
+        )
+        count = min(request.max_tokens, len(tokens), self.stop_after or 1000)
+        if not request.max_tokens:
+            self._say(writer, Tokens(request.id, finish="length"))
+        for number in range(count):
             await asyncio.sleep(self.pause_s)
             if self.held is not None and number in self.held:
                 self._holds.append(asyncio.Event())
@@ -237,17 +241,17 @@ class ScriptedEngine:
                 for each in self._writers:
                     each.transport.abort()
                 return
-            finish: Finish = "length" if most == ask.max_tokens else "stop"
-            scored = ask.logprobs >= 0
-            alternatives = [[Alternative(t, -2.0 - t) for t in range(4, 4 + ask.logprobs)]]
+            finish: Finish = "length" if count == request.max_tokens else "stop"
+            scored = request.logprobs >= 0
+            alternatives = [[Alternative(t, -2.0 - t) for t in range(4, 4 + request.logprobs)]]
             self._say(
                 writer,
                 Tokens(
-                    ask.id,
+                    request.id,
                     [tokens[number]],
                     logprobs=[-0.25] if scored else [],
                     alternatives=alternatives if scored else [],
-                    finish=finish if number == most - 1 else None,
+                    finish=finish if number == count - 1 else None,
                 ),
             )
 
@@ -257,7 +261,7 @@ class ScriptedEngine:
 
 
 class WatchedServer(uvicorn.Server):
-    """uvicorn with the gateway's own watch over its connections."""
+    """uvicorn with the gateway's connection watcher."""
 
     def __init__(self, config: uvicorn.Config, connections: HttpConnections) -> None:
         super().__init__(config)
@@ -291,10 +295,10 @@ class RunningGateway:
         metrics = Metrics()
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
-        self.fleet = ReplicaFleet(metrics, alone(served, engine), queue=queue, patience_s=patience_s)
+        self.fleet = ReplicaFleet(metrics, single_engine(served, engine), queue=queue, patience_s=patience_s)
         self.service = GatewayService(served, self.fleet, metrics)
-        witness = RequestObserver(metrics, AccessLog(access_log) if access_log else None, traces)
-        self.app = build_app(self.service, access or Access(), witness)
+        observer = RequestObserver(metrics, AccessLog(access_log) if access_log else None, traces)
+        self.app = build_app(self.service, access or Access(), observer)
         self._listener = bind("127.0.0.1", 0)
         serve = serve or Serve(transport=transport or Transport())
         self.url = url_of("127.0.0.1", self._listener, secure=serve.tls_certificate is not None)
@@ -321,7 +325,7 @@ class RunningGateway:
                 time.sleep(0.001)
 
     def settle(self) -> None:
-        """Wait until the engine is there and nothing is left of what an earlier test asked for."""
+        """Wait until the engine is connected and all requests of earlier tests have ended."""
         self.wait_until("/readyz", 200)
         with httpx.Client(base_url=self.url, timeout=PATIENCE_S) as client:
             until = time.monotonic() + PATIENCE_S
@@ -331,7 +335,7 @@ class RunningGateway:
 
 
 class GivenKeys:
-    """Keys of a real state, by name: user, metrics, admin, revoked and expired."""
+    """Keys in a real database, by name: user, metrics, admin, revoked and expired."""
 
     def __init__(self, folder: Path) -> None:
         self.keys = ApiKeys(open_state(sqlite_url(folder / "service.db")))
@@ -382,7 +386,7 @@ def engine(shared_engine: ScriptedEngine) -> ScriptedEngine:
 
 @pytest.fixture(scope="module")
 def start_shared(model_dir: Path, socket_path: Path) -> Iterator[Callable[..., RunningGateway]]:
-    """Start gateways with settings of one's own; all end with the module."""
+    """Start gateways with given settings; all end with the module."""
     running: list[RunningGateway] = []
 
     def start(**settings: Any) -> RunningGateway:
@@ -425,7 +429,7 @@ def shared_guarded(start_shared: Callable[..., RunningGateway], given_keys: Give
 
 @pytest.fixture
 def guarded(engine: ScriptedEngine, shared_guarded: RunningGateway) -> RunningGateway:
-    """A gateway that asks for keys; those of `given_keys` are known to it."""
+    """A gateway that needs keys and knows those of `given_keys`."""
     shared_guarded.settle()
     return shared_guarded
 

@@ -1,4 +1,4 @@
-"""The records over HTTP: keys, tenants, roll-outs, replicas, audit; each change written down."""
+"""The records over HTTP: keys, tenants, roll-outs, replicas; every change is in the audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.serve.gateway.edge.access import Access
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.bucket import LeaseRequest, rules_of
 from windlass.serve.records.keys import ApiKeys
-from windlass.serve.records.quotas import Name, trade
+from windlass.serve.records.quotas import Name, renew_leases
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits
 from windlass.store.database import sqlite_url
@@ -93,16 +93,18 @@ def test_budgets_that_were_counted_are_shown(admin: httpx.Client, tmp_path: Path
     assert admin.get("/admin/limits").json() == {"object": "list", "data": []}
     state = open_state(sqlite_url(tmp_path / "service.db"))
     name, rule = Name("tenant:default", "tokens_day"), rules_of(Limits(tokens_per_day=100))["tokens_day"]
-    trade(state, "gateway", {name: (rule, LeaseRequest(want=40))}, term_s=60)
-    told = admin.get("/admin/limits").json()["data"]
-    assert [(each["scope"], each["most"], each["gateways"]) for each in told] == [("tenant:default", 100, 1)]
-    assert told[0]["left"] + told[0]["lent"] == 100
+    renew_leases(state, "gateway", {name: (rule, LeaseRequest(want=40))}, term_s=60)
+    reply = admin.get("/admin/limits").json()["data"]
+    assert [(each["scope"], each["capacity"], each["gateways"]) for each in reply] == [
+        ("tenant:default", 100, 1)
+    ]
+    assert reply[0]["left"] + reply[0]["lent"] == 100
 
 
 def test_replicas_are_shown_as_they_are_routed(admin: httpx.Client) -> None:
-    told = admin.get("/admin/replicas").json()
-    assert [replica["models"] for replica in told["data"]] == [["tiny@3"]]
-    assert told["routes"]["tiny"]["weights"] == {"tiny@3": 1.0}
+    reply = admin.get("/admin/replicas").json()
+    assert [replica["models"] for replica in reply["data"]] == [["tiny@3"]]
+    assert reply["routes"]["tiny"]["weights"] == {"tiny@3": 1.0}
 
 
 def test_every_change_is_in_the_audit_log_and_no_token_is(admin: httpx.Client) -> None:
@@ -110,13 +112,13 @@ def test_every_change_is_in_the_audit_log_and_no_token_is(admin: httpx.Client) -
     admin.post("/admin/tenants", json={"name": "acme"})
     admin.post("/admin/keys/ada/revoke")
     admin.post("/admin/rollouts", json={"candidate": "tiny@4"})
-    log = admin.get("/admin/audit?most=500")
+    log = admin.get("/admin/audit?limit=500")
     actions = [record["action"] for record in log.json()["data"]]
     assert actions == ["key.make", "key.make", "key.make", "tenant.make", "key.revoke", "rollout.start"]
     assert {record["who"] for record in log.json()["data"][1:]} == {"root"}
     assert {record["address"] for record in log.json()["data"][1:]} == {"127.0.0.1"}
     assert not any(token in log.text for token in tokens)
-    assert len(admin.get("/admin/audit?after=2&most=2").json()["data"]) == 2
+    assert len(admin.get("/admin/audit?after=2&limit=2").json()["data"]) == 2
     assert admin.get("/admin/audit/verify").json()["ok"]
 
 
@@ -138,10 +140,10 @@ def test_every_change_is_in_the_audit_log_and_no_token_is(admin: httpx.Client) -
         ("POST", "/admin/rollouts", {"candidate": "tiny"}, "invalid_value"),
         ("POST", "/admin/rollouts", {"candidate": "tiny@4", "held_out": "/etc/passwd"}, "unknown_parameter"),
         ("POST", "/admin/rollouts/ro-0/abort", None, "not_found"),
-        ("GET", "/admin/audit?most=0", None, "invalid_value"),
-        ("GET", "/admin/audit?most=x", None, "invalid_value"),
+        ("GET", "/admin/audit?limit=0", None, "invalid_value"),
+        ("GET", "/admin/audit?limit=x", None, "invalid_value"),
         ("GET", "/admin/audit?after=1&after=2", None, "invalid_value"),
-        ("GET", "/admin/audit?limit=2", None, "unknown_parameter"),
+        ("GET", "/admin/audit?count=2", None, "unknown_parameter"),
         ("GET", "/admin/nothing", None, "not_found"),
         ("DELETE", "/admin/keys", None, "method_not_allowed"),
     ],

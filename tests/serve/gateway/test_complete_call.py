@@ -1,4 +1,4 @@
-"""Half-typed calls are completed by the gateway itself, from its own document and its own models."""
+"""The gateway completes half-typed calls, from its own OpenAPI document and its models."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import pytest
 from windlass.serve.gateway.routes.complete_call import MAX_CHARS
 
 
-def offer(http: httpx.Client, text: str, **more: Any) -> dict[str, Any]:
+def complete(http: httpx.Client, text: str, **more: Any) -> dict[str, Any]:
     reply = http.post("/v1/complete-call", json={"text": text, **more})
     assert reply.status_code == 200, reply.text
-    told: dict[str, Any] = reply.json()
-    return told
+    reply: dict[str, Any] = reply.json()
+    return reply
 
 
 def test_served_models_are_offered(http: httpx.Client) -> None:
-    told = offer(http, '{"model": "ti')
-    assert [each["text"] for each in told["candidates"]] == ["tiny", "tiny@3"]
-    assert told["candidates"][0]["replace"] == [10, 13]
-    assert told["explains"]["name"] == "model"
-    assert set(told["call"]) == {"curl", "python", "javascript", "java", "json"}
+    reply = complete(http, '{"model": "ti')
+    assert [each["text"] for each in reply["candidates"]] == ["tiny", "tiny@3"]
+    assert reply["candidates"][0]["replace"] == [10, 13]
+    assert reply["explains"]["name"] == "model"
+    assert set(reply["call"]) == {"curl", "python", "javascript", "java", "json"}
 
 
 def test_the_call_that_is_written_is_answered_by_the_same_gateway(http: httpx.Client) -> None:
@@ -37,22 +37,22 @@ def test_the_call_that_is_written_is_answered_by_the_same_gateway(http: httpx.Cl
         "curl X/v1/chat/completions -d '{\"mod",
         '{"input": "the',
     ):
-        told = offer(http, text)
-        assert str(http.base_url).rstrip("/") in told["call"]["python"] or "X/v1" in told["call"]["curl"]
-        reply = http.post(told["path"], json=json.loads(told["call"]["json"]))
+        reply = complete(http, text)
+        assert str(http.base_url).rstrip("/") in reply["call"]["python"] or "X/v1" in reply["call"]["curl"]
+        reply = http.post(reply["path"], json=json.loads(reply["call"]["json"]))
         assert reply.status_code == 200, (text, reply.text)
 
 
 def test_the_route_of_a_body_may_be_named(http: httpx.Client) -> None:
-    told = offer(http, '{"model": "tiny", ', path="/v1/tokenize")
-    assert told["path"] == "/v1/tokenize"
-    assert {each["text"] for each in told["candidates"]} == {"text", "messages", "special"}
+    reply = complete(http, '{"model": "tiny", ', path="/v1/tokenize")
+    assert reply["path"] == "/v1/tokenize"
+    assert {each["text"] for each in reply["candidates"]} == {"text", "messages", "special"}
 
 
 def test_the_kind_may_be_named_and_the_cursor_may_stand_inside(http: httpx.Client) -> None:
-    told = offer(http, "client.completions.create(model='ti')", kind="python", cursor=34)
-    assert told["candidates"][0]["insert"] == '"tiny"'
-    assert offer(http, "{", cursor=MAX_CHARS)["candidates"][0]["text"] == "model"
+    reply = complete(http, "client.completions.create(model='ti')", kind="python", cursor=34)
+    assert reply["candidates"][0]["insert"] == '"tiny"'
+    assert complete(http, "{", cursor=MAX_CHARS)["candidates"][0]["text"] == "model"
 
 
 def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -> None:
@@ -63,8 +63,8 @@ def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -
     assert httpx.post(url, json=ask, headers=given_keys.bearer("user")).status_code == 200
     long = {"text": "[" * (MAX_CHARS + 1)}
     assert httpx.post(url, json=long, headers=given_keys.bearer("user")).status_code == 400
-    most = {"text": "[" * MAX_CHARS}
-    assert httpx.post(url, json=most, headers=given_keys.bearer("user")).status_code == 200
+    longest = {"text": "[" * MAX_CHARS}
+    assert httpx.post(url, json=longest, headers=given_keys.bearer("user")).status_code == 200
 
 
 @pytest.mark.slow

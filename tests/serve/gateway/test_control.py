@@ -101,16 +101,16 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def code_of(response: httpx.Response) -> tuple[int, str]:
-    told = response.json()["error"]
-    assert told["request_id"] == response.headers["x-request-id"]
-    return response.status_code, str(told["code"])
+    reply = response.json()["error"]
+    assert reply["request_id"] == response.headers["x-request-id"]
+    return response.status_code, str(reply["code"])
 
 
 def test_what_the_control_process_tells_is_passed_on(admin: httpx.Client, run: Path) -> None:
-    told = admin.get(RUN)
-    assert (told.status_code, told.headers["cache-control"]) == (200, "no-store")
-    assert (told.json()["run"], told.json()["step"], told.json()["loss"]) == ("poems/1", 1, None)
-    assert admin.get("/admin/control/v1/jobs").json() == {"jobs": [told.json()]}
+    reply = admin.get(RUN)
+    assert (reply.status_code, reply.headers["cache-control"]) == (200, "no-store")
+    assert (reply.json()["run"], reply.json()["step"], reply.json()["loss"]) == ("poems/1", 1, None)
+    assert admin.get("/admin/control/v1/jobs").json() == {"jobs": [reply.json()]}
     assert admin.get(f"{RUN}/journal?after=1").json() == {"records": [], "next": 1}
     assert admin.get("/admin/control/v1/models").json() == {"models": []}
     assert admin.get("/admin/control/v1/plan/choices").json()["objectives"] == ["time", "money", "memory"]
@@ -124,7 +124,7 @@ def test_a_change_is_in_the_audit_log_and_names_its_key_in_the_run(admin: httpx.
         "root",
         "run.set",
         "poems/1",
-        "asked",
+        "requested",
     )
     assert json.loads(last["note"]) == CHANGE
     assert admin.get("/admin/audit/verify").json()["ok"]
@@ -156,7 +156,7 @@ def test_a_caller_cannot_say_that_it_is_somebody_else(admin: httpx.Client, run: 
         ("GET", "/v1/plan", {}, 405, "method_not_allowed"),
         ("DELETE", "/v1/models/poems", {}, 405, "method_not_allowed"),
         ("GET", "/v1/jobs/poems/1/journal?after=x", {}, 400, "invalid_value"),
-        ("GET", "/v1/jobs/poems/1/journal?most=0", {}, 400, "invalid_value"),
+        ("GET", "/v1/jobs/poems/1/journal?limit=0", {}, 400, "invalid_value"),
         ("POST", "/v1/jobs/poems/1/set", {"content": b"{}"}, 415, "unsupported_media_type"),
         ("POST", "/v1/jobs/poems/1/set", {"json": {"changes": {}}}, 400, "refused"),
         ("POST", "/v1/jobs/poems/1/set", {"json": {"changes": {"x" * 70_000: 1}}}, 413, "body_too_large"),

@@ -1,4 +1,4 @@
-"""What a refusal says would be right: the allowed values, and a whole body that would be accepted."""
+"""What errors propose: the allowed values, and a whole body that would be accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.http.errors import ApiError, envelope
-from windlass.serve.gateway.schemas.repair import amended
+from windlass.serve.gateway.schemas.repair import with_correction
 from windlass.serve.gateway.schemas.request_body import check
 from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionRequest, EmbeddingRequest
 
@@ -103,10 +103,10 @@ def test_a_place_is_told_as_a_json_path(param: str, path: str) -> None:
 
 def test_a_refusal_after_the_body_was_read_is_corrected_too() -> None:
     names = ApiError("model_not_found", "x", param="model", allowed={"enum": ["tiny@3", "other@1"]})
-    assert amended(names, BODY | {"model": "tiny@4"}).corrected == BODY | {"model": "tiny@3"}
-    room = ApiError("context_length_exceeded", "x", param="max_tokens", allowed={"maximum": 7})
-    assert amended(room, BODY | {"max_tokens": 9}).corrected == BODY | {"max_tokens": 7}
-    assert amended(ApiError("invalid_value", "x", param="prompt"), BODY).corrected is None
+    assert with_correction(names, BODY | {"model": "tiny@4"}).corrected == BODY | {"model": "tiny@3"}
+    error = ApiError("context_length_exceeded", "x", param="max_tokens", allowed={"maximum": 7})
+    assert with_correction(error, BODY | {"max_tokens": 9}).corrected == BODY | {"max_tokens": 7}
+    assert with_correction(ApiError("invalid_value", "x", param="prompt"), BODY).corrected is None
 
 
 VALUES = st.recursive(

@@ -1,4 +1,4 @@
-"""Answers that come too late are given up, in the engine too."""
+"""Answers past their deadline are cancelled, in the engine too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_late_answer_is_given_up_in_the_engine(http: httpx.Client, engine: Any
     response = http.post("/v1/completions", json=ASKED, headers=soon())
     assert response.status_code == 408
     assert response.json()["error"]["code"] == "deadline_exceeded"
-    engine.wait_for(lambda heard: any(isinstance(each, Cancel) for each in heard))
+    engine.wait_for(lambda received: any(isinstance(each, Cancel) for each in received))
 
 
 def test_a_late_stream_ends_with_an_error_after_what_it_has_shown(http: httpx.Client, engine: Any) -> None:
@@ -33,7 +33,7 @@ def test_a_late_stream_ends_with_an_error_after_what_it_has_shown(http: httpx.Cl
     assert len(events) == 4
     assert events[-1].startswith("event: error\n")
     assert json.loads(events[-1].partition("data: ")[2])["error"]["code"] == "deadline_exceeded"
-    engine.wait_for(lambda heard: any(isinstance(each, Cancel) for each in heard))
+    engine.wait_for(lambda received: any(isinstance(each, Cancel) for each in received))
 
 
 def test_an_answer_in_time_is_as_without_a_deadline(http: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""The table of codes, its pages, and the envelope."""
+"""The table of error codes, its pages, and the envelope."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_every_code_has_a_page_that_the_envelope_names(http: httpx.Client, code:
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_is_told_in_chinese_too(http: httpx.Client, code: str) -> None:
-    told = texts("zh")[code]
+    text = texts("zh")[code]
     page = http.get(f"/errors/{code}", params={"lang": "zh"})
-    assert prose(told.meaning) in page.text
-    assert prose(told.remedy) in page.text
+    assert prose(text.meaning) in page.text
+    assert prose(text.remedy) in page.text
     assert 'lang="zh-CN"' in page.text
-    assert told.meaning != CODES[code].meaning
+    assert text.meaning != CODES[code].meaning
 
 
 def test_the_tables_of_both_languages_have_the_same_codes() -> None:
@@ -101,6 +101,6 @@ def test_a_message_has_no_characters_that_move_the_cursor(text: str) -> None:
 
 @given(message=st.text(), param=st.text())
 def test_an_envelope_is_one_line_of_json(message: str, param: str) -> None:
-    told = json.dumps(envelope(ApiError("invalid_value", message, param=param), "id"), ensure_ascii=False)
-    assert "\n" not in told
-    assert told.encode("utf-8")
+    text = json.dumps(envelope(ApiError("invalid_value", message, param=param), "id"), ensure_ascii=False)
+    assert "\n" not in text
+    assert text.encode("utf-8")

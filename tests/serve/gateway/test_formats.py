@@ -1,4 +1,4 @@
-"""What an answer must look like: checked at the gateway, sent to the engine, and its refusal told."""
+"""Structured output: checked by the gateway, sent to the engine, and errors of the engine reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = {"name": "pet", "schema": SCHEMA, "strict": True}
 
 @pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("completions", COMPLETION)])
 @pytest.mark.parametrize(
-    ("asked", "sent"),
+    ("settings", "sent"),
     [
         ({}, None),
         ({"response_format": {"type": "text"}}, None),
@@ -33,22 +33,22 @@ def test_the_form_of_the_answer_reaches_the_engine(
     engine: Any,
     path: str,
     body: dict[str, Any],
-    asked: dict[str, Any],
+    settings: dict[str, Any],
     sent: Grammar | None,
 ) -> None:
-    assert http.post(f"/v1/{path}", json=body | asked).status_code == 200
+    assert http.post(f"/v1/{path}", json=body | settings).status_code == 200
     (request,) = engine.of(Generate)
     assert request.grammar == sent
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "settings",
     [{"response_format": {"type": "json_schema", "json_schema": NAMED}}, {"guided_json": SCHEMA}],
 )
 def test_a_schema_keeps_the_order_of_its_properties(
-    http: httpx.Client, engine: Any, asked: dict[str, Any]
+    http: httpx.Client, engine: Any, settings: dict[str, Any]
 ) -> None:
-    assert http.post("/v1/chat/completions", json=CHAT | asked | {"n": 2}).status_code == 200
+    assert http.post("/v1/chat/completions", json=CHAT | settings | {"n": 2}).status_code == 200
     first, second = engine.of(Generate)
     assert first.grammar == second.grammar
     assert first.grammar.kind == "schema"
@@ -56,7 +56,7 @@ def test_a_schema_keeps_the_order_of_its_properties(
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "param"),
+    ("settings", "code", "param"),
     [
         ({"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "invalid_value", "response_format"),
@@ -81,9 +81,9 @@ def test_a_schema_keeps_the_order_of_its_properties(
     ],
 )  # fmt: skip
 def test_a_form_that_cannot_be_is_refused_before_the_engine_hears_of_it(
-    http: httpx.Client, engine: Any, asked: dict[str, Any], code: str, param: str
+    http: httpx.Client, engine: Any, settings: dict[str, Any], code: str, param: str
 ) -> None:
-    reply = http.post("/v1/chat/completions", json=CHAT | asked)
+    reply = http.post("/v1/chat/completions", json=CHAT | settings)
     assert reply.status_code == 400
     error = reply.json()["error"]
     assert (error["code"], error["param"]) == (code, param)

@@ -1,4 +1,4 @@
-"""A request that is sent again is answered as it was, and computed once."""
+"""A repeated request gets the stored answer and is computed once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = Repeatable("ada", "k", b"body")
 
 @pytest.fixture
 def clients(start_gateway: Any, tmp_path: Path) -> Iterator[list[httpx.Client]]:
-    """Two gateways with one state."""
+    """Two gateways with one database."""
     clients = []
     for _ in range(2):
         gateway = start_gateway()
@@ -60,7 +60,7 @@ def test_while_the_first_is_under_way_the_second_waits(clients: Any, engine: Any
         target=lambda: clients[0].post("/v1/completions", json=ASKED, headers=KEY | {"x-deadline-ms": "2000"})
     )
     first.start()
-    engine.wait_for(lambda heard: any(isinstance(each, Generate) for each in heard))
+    engine.wait_for(lambda received: any(isinstance(each, Generate) for each in received))
     second = clients[1].post("/v1/completions", json=ASKED, headers=KEY)
     assert second.status_code == 409
     assert second.json()["error"]["code"] == "idempotency_in_progress"

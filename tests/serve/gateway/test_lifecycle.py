@@ -1,4 +1,4 @@
-"""What happens around an answer: leaving clients, engines that go and come, figures, keep-alive."""
+"""The life of an answer: clients that disconnect, engines that end and return, metrics, keep-alive."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ def figure(http: httpx.Client, name: str) -> float:
 
 
 def texts_of(stream: str) -> list[Any]:
-    """Return what the chunks of a stream say, without what every stream has of its own."""
+    """Return the content of a stream's chunks, without ids and times."""
     chunks = [json.loads(line[6:]) for line in stream.split("\n\n") if line.startswith("data: {")]
     return [(choice["text"], choice["logprobs"]) for chunk in chunks for choice in chunk["choices"]]
 
 
 def cancelled(received: list[Any]) -> bool:
-    """Tell whether every answer that was asked for has been given up."""
-    asked = {message.id for message in received if isinstance(message, Generate)}
-    return bool(asked) and asked == {message.id for message in received if isinstance(message, Cancel)}
+    """Return whether every submitted answer has been cancelled."""
+    submitted = {message.id for message in received if isinstance(message, Generate)}
+    return bool(submitted) and submitted == {
+        message.id for message in received if isinstance(message, Cancel)
+    }
 
 
 def test_a_client_that_leaves_a_stream_cancels_all_its_answers(http: httpx.Client, engine: Any) -> None:
@@ -269,7 +271,7 @@ def test_a_mistake_of_ours_is_told_without_its_content(
     def fail(*_: object) -> None:
         raise RuntimeError("the secret prompt")
 
-    monkeypatch.setattr(gateway.fleet, "ask", fail)
+    monkeypatch.setattr(gateway.fleet, "submit", fail)
     with caplog.at_level(logging.DEBUG):
         response = http.post("/v1/completions", json=ASK)
     error = response.json()["error"]

@@ -1,4 +1,4 @@
-"""Who may pass: every route, with every kind of key, and every way to spell a path or a header."""
+"""Access: every route, with every kind of key, and every spelling of a path or a header."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from starlette.routing import Route
 from windlass.http.errors import ApiError
 from windlass.http.origins import check
 from windlass.serve.gateway.app import ADMIN, router
-from windlass.serve.gateway.edge.access import DOORS, OPEN, Access, scope_of
+from windlass.serve.gateway.edge.access import OPEN, PATH_SCOPES, Access, scope_of
 from windlass.serve.records.audit_log import Actor
 
 PATIENCE_S = 20.0
@@ -180,7 +180,7 @@ def test_a_path_that_could_be_read_in_two_ways_opens_nothing(ask: Any, given_key
 def test_no_path_but_the_named_ones_is_open(path: bytes) -> None:
     if scope_of(path) == OPEN:
         decoded = httpx.URL("http://x", raw_path=path).path
-        named = [door.decode() for door, scope in DOORS.items() if scope == OPEN]
+        named = [path.decode() for path, scope in PATH_SCOPES.items() if scope == OPEN]
         below = ("/page/", "/errors/")
         assert decoded in named or decoded.startswith(below)
         assert ".." not in decoded.split("/")
@@ -192,8 +192,8 @@ def test_a_route_that_nobody_named_is_closed(client: httpx.Client, given_keys: A
 
     guarded.app.add_api_route("/added", reveal)
     assert client.get("/added").status_code == 401
-    told = client.get("/added", headers=given_keys.bearer("admin"))
-    assert (told.status_code, "secret" in told.text) == (404, False)
+    answer = client.get("/added", headers=given_keys.bearer("admin"))
+    assert (answer.status_code, "secret" in answer.text) == (404, False)
 
 
 def test_a_stream_whose_key_is_revoked_ends_with_an_error_event(
@@ -209,7 +209,7 @@ def test_a_stream_whose_key_is_revoked_ends_with_an_error_event(
         last = [line for line in lines if line][-2:]
     assert last[0] == "event: error"
     assert json.loads(last[1][6:])["error"]["code"] == "unauthorized"
-    engine.wait_for(lambda received: len(received) == 2)  # the engine was told to stop
+    engine.wait_for(lambda received: len(received) == 2)  # the second message cancels the request
     assert client.post("/v1/completions", json=ASK, headers=headers).status_code == 401
 
 
@@ -260,8 +260,8 @@ def cross(start_gateway: Any, given_keys: Any) -> Iterator[httpx.Client]:
 def test_a_page_of_an_allowed_origin_asks_first_without_a_key_and_then_with_one(
     cross: httpx.Client, given_keys: Any
 ) -> None:
-    asked = {"origin": ORIGIN, "access-control-request-method": "POST"}
-    first = cross.options("/v1/completions", headers=asked)
+    preflight = {"origin": ORIGIN, "access-control-request-method": "POST"}
+    first = cross.options("/v1/completions", headers=preflight)
     assert first.status_code == 204
     assert first.headers["access-control-allow-origin"] == ORIGIN
     assert "authorization" in first.headers["access-control-allow-headers"]
@@ -287,16 +287,16 @@ def test_a_page_of_an_allowed_origin_asks_first_without_a_key_and_then_with_one(
     ],
 )
 def test_other_origins_are_refused_even_with_a_key(cross: httpx.Client, given_keys: Any, origin: str) -> None:
-    asked = {"origin": origin, "access-control-request-method": "POST"}
-    for headers in (asked, asked | given_keys.bearer("admin")):
+    preflight = {"origin": origin, "access-control-request-method": "POST"}
+    for headers in (preflight, preflight | given_keys.bearer("admin")):
         response = cross.options("/v1/completions", headers=headers)
         assert response.status_code == 403
         assert "access-control-allow-origin" not in response.headers
 
 
 def test_without_origins_a_preflight_opens_nothing(client: httpx.Client) -> None:
-    asked = {"origin": ORIGIN, "access-control-request-method": "GET"}
-    assert client.options("/v1/models", headers=asked).status_code == 403
+    preflight = {"origin": ORIGIN, "access-control-request-method": "GET"}
+    assert client.options("/v1/models", headers=preflight).status_code == 403
 
 
 @given(hosts=st.lists(st.text("abc.:[]@%1/ ", max_size=20), min_size=2, max_size=3))

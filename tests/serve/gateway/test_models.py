@@ -48,7 +48,7 @@ def test_every_model_is_listed_and_followed_by_its_adapters(many: httpx.Client) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "model", "adapter", "told"),
+    ("name", "model", "adapter", "expected"),
     [
         ("tiny", "", "", "tiny@3"),
         ("tiny@prod", "", "", "tiny@3"),
@@ -59,15 +59,15 @@ def test_every_model_is_listed_and_followed_by_its_adapters(many: httpx.Client) 
     ],
 )
 def test_the_engine_is_told_which_model_and_adapter(
-    many: httpx.Client, engine: Any, asked: str, model: str, adapter: str, told: str
+    many: httpx.Client, engine: Any, name: str, model: str, adapter: str, expected: str
 ) -> None:
-    assert complete(many, asked).json()["model"] == told
+    assert complete(many, name).json()["model"] == expected
     (sent,) = engine.of(Generate)
     assert (sent.model, sent.adapter) == (model, adapter)
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("name", "says"),
     [
         ("tini", "did you mean 'tiny@3'"),
         ("tiny:poat", "'tiny@3' has no adapter 'poat'; did you mean 'poet'?"),
@@ -76,9 +76,9 @@ def test_the_engine_is_told_which_model_and_adapter(
     ],
 )
 def test_a_name_that_nothing_has_is_refused_with_the_nearest(
-    many: httpx.Client, engine: Any, asked: str, says: str
+    many: httpx.Client, engine: Any, name: str, says: str
 ) -> None:
-    reply = complete(many, asked)
+    reply = complete(many, name)
     assert reply.status_code == 404
     assert reply.json()["error"]["code"] == "model_not_found"
     assert says in reply.json()["error"]["message"]
@@ -105,7 +105,7 @@ def test_a_model_without_vectors_writes_and_does_not_embed(many: httpx.Client, e
     assert complete(many, "counted").status_code == 200
     refused = many.post("/v1/embeddings", json={"model": "counted", "input": ["the fox"]})
     assert refused.json()["error"]["code"] == "wrong_model_kind"
-    assert "has no vectors" in refused.json()["error"]["message"]
+    assert "has no embeddings" in refused.json()["error"]["message"]
     assert engine.of(Embed) == []
 
 
@@ -116,15 +116,15 @@ def test_priority_and_repetition_penalty_reach_the_engine(many: httpx.Client, en
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "told"),
+    ("code", "status", "expected"),
     [("model_failed", 500, "engine_failed"), ("unknown_adapter", 404, "model_not_found")],
 )
 def test_what_the_engine_cannot_load_is_told_and_the_others_live_on(
-    many: httpx.Client, engine: Any, code: str, status: int, told: str
+    many: httpx.Client, engine: Any, code: str, status: int, expected: str
 ) -> None:
     engine.fails = code
     refused = complete(many, "other")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (status, told)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, expected)
     engine.fails = None
     assert complete(many, "tiny").status_code == 200
 

@@ -1,4 +1,4 @@
-"""Names that move: what a gateway calls a version changes with the routing table."""
+"""The names of a version change with the routing table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_alias_leads_to_the_version_that_has_it_now(folder: Path) -> None:
         found = []
         for prod in ("base@1", "base@2"):
             await service.apply(routing(folder, prod))
-            found.append(service.desk("base@prod").id)
+            found.append(service.endpoint("base@prod").id)
         return found
 
     assert asyncio.run(play()) == ["base@1", "base@2"]

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 import windlass
 from windlass.http.errors import CODES
 from windlass.serve.gateway.app import ADMIN, router
-from windlass.serve.gateway.edge.access import DOORS
+from windlass.serve.gateway.edge.access import PATH_SCOPES
 
 GATEWAY = Path(windlass.__file__).parent / "serve" / "gateway"
 
@@ -43,7 +43,7 @@ def test_every_operation_says_what_it_is_for_and_who_may(document: dict[str, Any
     for method, path, operation in operations(document):
         assert operation["description"], (method, path)
         assert bool(operation["security"]) == bool(operation["x-scope"])
-        assert operation["x-scope"] in {scope or None for scope in DOORS.values()}
+        assert operation["x-scope"] in {scope or None for scope in PATH_SCOPES.values()}
     assert len({operation["operationId"] for *_, operation in operations(document)}) == len(
         operations(document)
     )

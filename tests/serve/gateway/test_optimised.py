@@ -1,4 +1,4 @@
-"""Refusals do not hang on `assert`: under `python -O` the same bodies are refused with the same codes."""
+"""Checks do not depend on `assert`: under `python -O` the same bodies get the same error codes."""
 
 from __future__ import annotations
 

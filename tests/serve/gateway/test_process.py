@@ -1,4 +1,4 @@
-"""The gateway as a process: its first line, its end, and who may end it."""
+"""The gateway as a process: its first line, its shutdown, and what triggers it."""
 
 from __future__ import annotations
 

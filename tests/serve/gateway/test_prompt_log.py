@@ -1,4 +1,4 @@
-"""Prompts are kept only where the operator asks for it, without personal data, and no longer than said."""
+"""Prompts are stored only if the operator enables it, without personal data, and for a limited time."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
 def test_a_gateway_keeps_the_prompts_that_it_let_in(tmp_path: Path, gateway: Any, http: httpx.Client) -> None:
     gateway.service.prompts = PromptLog(tmp_path, redacted=True, keep_s=86400.0)
     try:
-        asked = {"model": "tiny", "prompt": "the fox of ada@example.com", "max_tokens": 2, "n": 2}
-        assert http.post("/v1/completions", json=asked).status_code == 200
-        assert http.post("/v1/completions", json=asked | {"max_tokens": 0}).status_code == 400
+        body = {"model": "tiny", "prompt": "the fox of ada@example.com", "max_tokens": 2, "n": 2}
+        assert http.post("/v1/completions", json=body).status_code == 200
+        assert http.post("/v1/completions", json=body | {"max_tokens": 0}).status_code == 400
         assert http.post("/v1/embeddings", json={"model": "tiny", "input": ["a dog"]}).status_code == 200
         gateway.service.prompts.close()
     finally:

@@ -1,4 +1,4 @@
-"""Bytes that are no HTTP, or nearly: every connection gets a 4xx or is closed, and others go on."""
+"""Malformed HTTP: every connection gets a 4xx or is closed, and other connections are not affected."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ PIECES = st.sampled_from(
 
 
 def answer(gateway: Any, data: bytes, patience_s: float = GLANCE_S) -> bytes:
-    """Send bytes, and return what comes back until the connection is closed or nothing more comes."""
+    """Send bytes, and return the reply until the connection is closed or silent."""
     port = int(gateway.url.rpartition(":")[2])
-    told = b""
+    reply = b""
     connection = socket.create_connection(("127.0.0.1", port), timeout=patience_s)
     with connection, suppress(ConnectionError, TimeoutError):  # refused before it was read, or left waiting
         connection.sendall(data)
         while more := connection.recv(65536):
-            told += more
-    return told
+            reply += more
+    return reply
 
 
-def check(told: bytes) -> None:
-    """An answer is a success, or a refusal that is no mistake of ours."""
-    assert re.match(rb"(?:HTTP/1\.1 100 Continue\r\n\r\n)?HTTP/1\.1 (?:200|4\d\d) |$", told), told[:200]
+def check(reply: bytes) -> None:
+    """Check that a reply is a success or a client error."""
+    assert re.match(rb"(?:HTTP/1\.1 100 Continue\r\n\r\n)?HTTP/1\.1 (?:200|4\d\d) |$", reply), reply[:200]
 
 
 def test_the_unchanged_request_is_answered(gateway: Any) -> None:
@@ -102,7 +102,7 @@ def test_noise_harms_nothing(gateway: Any, noise: bytes) -> None:
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(text=st.text(st.characters(), min_size=1, max_size=12))
 def test_any_characters_are_answered_or_refused(http: httpx.Client, path: str, text: str) -> None:
-    """Surrogates, NUL and characters without a meaning, as JSON escapes, in every text of a body."""
+    """Surrogates, NUL and unassigned characters, as JSON escapes, in every text of a body."""
     talk = [{"role": "user", "content": text}]
     bodies = {
         "/v1/completions": {"prompt": text, "max_tokens": 2, "stop": text},

@@ -1,4 +1,4 @@
-"""Readiness: every served name needs a replica that answers, its own or one that stands by."""
+"""Readiness: every served name needs a connected replica, of its version or of a standby."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request leaves behind: ids, headers of its answer, figures, a line of the access log."""
+"""What a request leaves behind: ids, response headers, metrics, a line of the access log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def figure(http: httpx.Client, name: str) -> float:
 def test_a_request_id_is_kept_from_the_header_to_the_engine(http: httpx.Client, engine: Any) -> None:
     answer = http.post("/v1/completions", json=ASK, headers={"x-request-id": "mine-1"})
     assert answer.headers["x-request-id"] == "mine-1"
-    (asked,) = engine.of(Generate)
-    assert asked.id.startswith("mine-1.")
+    (request,) = engine.of(Generate)
+    assert request.id.startswith("mine-1.")
 
 
 def test_requests_with_one_id_at_a_time_get_their_own_answers(http: httpx.Client, engine: Any) -> None:
@@ -36,7 +36,7 @@ def test_requests_with_one_id_at_a_time_get_their_own_answers(http: httpx.Client
         engine.held = None
         second = http.post("/v1/completions", json=ASK | {"prompt": "lazy dog"}, headers=headers)
     assert second.status_code == 200
-    ids = [asked.id for asked in engine.of(Generate)]
+    ids = [request.id for request in engine.of(Generate)]
     assert len(set(ids)) == len(ids)
 
 

@@ -1,4 +1,4 @@
-"""The engine is told which tenants agreed to share computed beginnings of prompts."""
+"""The gateway marks requests of tenants that share cached prefixes."""
 
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,6 @@ def test_the_engine_hears_of_a_tenants_choice_and_of_its_change(
                 "/v1/completions", json={"model": "tiny", "prompt": "the fox", "max_tokens": 2}
             )
         assert reply.status_code == 200
-        heard = engine.of(Generate)[-1]
-        assert (heard.tenant, heard.shared_prefix) == ("acme", choice)
+        request = engine.of(Generate)[-1]
+        assert (request.tenant, request.shared_prefix) == ("acme", choice)
     state.close()

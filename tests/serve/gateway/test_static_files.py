@@ -1,4 +1,4 @@
-"""The files of the page: which there are, under which policy, how they travel, and whom they know."""
+"""The files of the page: which are served, their security policy, compression and caching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route of the gateway by whose key: what is another tenant's is not there, whoever asks how.
+"""Every route of the gateway with keys of several tenants: data of other tenants do not exist for them.
 
 The routes come from the routers. One that is added without a rule below fails the first test.
 """
@@ -21,7 +21,7 @@ from windlass.serve.metrics.series import MAX_SERIES, OTHER
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.bucket import LeaseRequest, rules_of
 from windlass.serve.records.keys import ApiKeys
-from windlass.serve.records.quotas import Name, trade
+from windlass.serve.records.quotas import Name, renew_leases
 from windlass.serve.records.state import open_state
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits
@@ -73,7 +73,7 @@ class World:
             key = keys.get(f"{tenant}.use")
             for scope_name in (f"tenant:{tenant}", f"key:{key.id}"):
                 rule = rules_of(Limits(tokens_per_minute=600))
-                trade(
+                renew_leases(
                     state,
                     "g",
                     {Name(scope_name, k): (r, LeaseRequest(0, 1)) for k, r in rule.items()},
@@ -116,15 +116,15 @@ def test_nothing_but_what_is_open_answers_without_a_key(world: World, method: st
 def test_what_belongs_to_the_installation_is_not_there_for_a_tenant(
     world: World, method: str, path: str
 ) -> None:
-    asked = filled(path, "rival")
-    answer = world.ask("acme admin", method, asked)
+    target = filled(path, "rival")
+    answer = world.ask("acme admin", method, target)
     absent = world.ask("acme admin", method, "/admin/nothing")
     assert answer.status_code == absent.status_code == 404
     if method != "HEAD":
-        told, blank = answer.json()["error"], absent.json()["error"]
-        assert told["code"] == blank["code"] == "not_found"
-    assert world.ask("acme use", method, asked).status_code == 403
-    assert world.ask("root", method, asked).status_code != 403
+        theirs, blank = answer.json()["error"], absent.json()["error"]
+        assert theirs["code"] == blank["code"] == "not_found"
+    assert world.ask("acme use", method, target).status_code == 403
+    assert world.ask("root", method, target).status_code != 403
 
 
 @pytest.mark.parametrize(("method", "path"), [r for r in ROUTES if rule_of(r[1]) == "own" and "{" in r[1]])
@@ -135,12 +135,12 @@ def test_what_is_anothers_looks_as_if_it_were_not_there(world: World, method: st
         nobody = "".join("x" if c.isalnum() else c for c in name)
         answers = [world.ask("acme admin", method, filled(path, n), json=body) for n in (name, nobody)]
         assert [answer.status_code for answer in answers] == [404, 404]
-        told, blank = (
+        theirs, blank = (
             a.json()["error"]["message"].replace(n, "*") for a, n in zip(answers, (name, nobody), strict=True)
         )
-        assert told.split(";")[0] == blank.split(";")[0]
-        assert "rival" not in told
-        assert "root" not in told
+        assert theirs.split(";")[0] == blank.split(";")[0]
+        assert "rival" not in theirs
+        assert "root" not in theirs
 
 
 def test_a_tenants_administrator_sees_and_keeps_its_own_keys(world: World) -> None:

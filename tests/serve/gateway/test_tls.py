@@ -1,4 +1,4 @@
-"""Certificates: what is wrong with one is said before anything listens, and a good one is spoken with."""
+"""TLS: a wrong certificate is reported before the gateway listens, and a good one works."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("certificate", "key", "told"),
+    ("certificate", "key", "message"),
     [
         ("good.pem", None, "both"),
         (None, "good.key", "both"),
@@ -54,9 +54,9 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_pair_that_no_client_could_use_is_refused(
-    pki: Path, certificate: str | None, key: str | None, told: str
+    pki: Path, certificate: str | None, key: str | None, message: str
 ) -> None:
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         check_tls(pki / certificate if certificate else None, pki / key if key else None)
 
 

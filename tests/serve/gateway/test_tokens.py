@@ -22,19 +22,19 @@ TALK = [{"role": "user", "content": "the quick dog"}]
 
 
 def test_a_prompt_has_the_tokens_that_the_engine_is_given(http: httpx.Client, engine: Any) -> None:
-    told = http.post("/v1/tokenize", json={"model": "tiny", "text": "the quick dog"}).json()
+    reply = http.post("/v1/tokenize", json={"model": "tiny", "text": "the quick dog"}).json()
     assert engine.received == []
     http.post("/v1/completions", json={"model": "tiny", "prompt": "the quick dog"})
-    assert told["tokens"] == engine.of(Generate)[0].tokens
-    assert told["count"] == len(told["tokens"])
-    assert "".join(told["texts"]) == "the quick dog"
-    assert told["model"] == "tiny@3"
+    assert reply["tokens"] == engine.of(Generate)[0].tokens
+    assert reply["count"] == len(reply["tokens"])
+    assert "".join(reply["texts"]) == "the quick dog"
+    assert reply["model"] == "tiny@3"
 
 
 def test_messages_have_the_tokens_that_the_engine_is_given(http: httpx.Client, engine: Any) -> None:
-    told = http.post("/v1/tokenize", json={"model": "tiny", "messages": TALK}).json()
+    reply = http.post("/v1/tokenize", json={"model": "tiny", "messages": TALK}).json()
     http.post("/v1/chat/completions", json={"model": "tiny", "messages": TALK})
-    assert told["tokens"] == engine.of(Generate)[0].tokens
+    assert reply["tokens"] == engine.of(Generate)[0].tokens
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -74,17 +74,17 @@ def test_what_cannot_be_counted_is_refused(
 def dry(http: httpx.Client, route: str, body: dict[str, Any]) -> dict[str, Any]:
     response = http.post("/v1/dry-run", json={"route": route, "body": body})
     assert response.status_code == 200
-    told: dict[str, Any] = response.json()
-    return told
+    reply: dict[str, Any] = response.json()
+    return reply
 
 
 def test_a_dry_run_counts_without_the_engine(http: httpx.Client, engine: Any) -> None:
-    asked = {"model": "tiny", "prompt": "the quick dog", "max_tokens": 7, "n": 3}
-    told = dry(http, "/v1/completions", asked)
+    body = {"model": "tiny", "prompt": "the quick dog", "max_tokens": 7, "n": 3}
+    reply = dry(http, "/v1/completions", body)
     count = http.post("/v1/tokenize", json={"model": "tiny", "text": "the quick dog"}).json()["count"]
-    assert told["fits"]
-    assert (told["prompt_tokens"], told["max_tokens"], told["answers"]) == (count, 21, 3)
-    assert (told["model"], told["context_length"]) == ("tiny@3", 128)
+    assert reply["fits"]
+    assert (reply["prompt_tokens"], reply["max_tokens"], reply["answers"]) == (count, 21, 3)
+    assert (reply["model"], reply["context_length"]) == ("tiny@3", 128)
     assert engine.received == []
 
 
@@ -105,10 +105,10 @@ def test_a_dry_run_counts_without_the_engine(http: httpx.Client, engine: Any) ->
 def test_a_dry_run_tells_what_the_route_would_refuse(
     http: httpx.Client, route: str, body: dict[str, Any], code: str
 ) -> None:
-    told, real = dry(http, route, body), http.post(route, json=body).json()["error"]
-    assert not told["fits"]
-    assert told["error"]["code"] == real["code"] == code
-    assert told["error"]["corrected"] == real["corrected"]
+    reply, real = dry(http, route, body), http.post(route, json=body).json()["error"]
+    assert not reply["fits"]
+    assert reply["error"]["code"] == real["code"] == code
+    assert reply["error"]["corrected"] == real["corrected"]
 
 
 def test_a_dry_run_of_messages_and_inputs_counts_them(http: httpx.Client) -> None:
@@ -117,14 +117,14 @@ def test_a_dry_run_of_messages_and_inputs_counts_them(http: httpx.Client) -> Non
 
 
 def test_a_dry_run_tells_the_price_where_there_is_one(http: httpx.Client, gateway: Any) -> None:
-    asked = {"model": "tiny", "prompt": [5, 6], "max_tokens": 7}
-    assert dry(http, "/v1/completions", asked)["cost"] is None
+    body = {"model": "tiny", "prompt": [5, 6], "max_tokens": 7}
+    assert dry(http, "/v1/completions", body)["cost"] is None
     gateway.service.price = Price(read=0.5, write=2, currency="EUR")
     try:
-        told = dry(http, "/v1/completions", asked | {"n": 2})
+        reply = dry(http, "/v1/completions", body | {"n": 2})
     finally:
         gateway.service.price = None
-    assert told["cost"] == {"most": pytest.approx((2 * 0.5 + 14 * 2) / 1e6), "currency": "EUR"}
+    assert reply["cost"] == {"maximum": pytest.approx((2 * 0.5 + 14 * 2) / 1e6), "currency": "EUR"}
 
 
 def test_a_dry_run_foretells_times_and_what_is_left(start_gateway: Any, tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_dry_run_foretells_times_and_what_is_left(start_gateway: Any, tmp_path
     )
     gateway.wait_until("/readyz", 200)
     with httpx.Client(base_url=gateway.url, timeout=20) as http:
-        told = dry(http, "/v1/completions", {"model": "tiny", "prompt": [5, 6], "max_tokens": 7})
-    assert told["first_token_s"] > 0
-    assert told["whole_s"] > told["first_token_s"]
-    assert told["quota"] == [
-        {"scope": "all", "kind": "tokens_day", "left": 1000.0, "most": 1000.0, "needed": 9.0}
+        reply = dry(http, "/v1/completions", {"model": "tiny", "prompt": [5, 6], "max_tokens": 7})
+    assert reply["first_token_s"] > 0
+    assert reply["whole_s"] > reply["first_token_s"]
+    assert reply["quota"] == [
+        {"scope": "all", "kind": "tokens_day", "left": 1000.0, "capacity": 1000.0, "needed": 9.0}
     ]

@@ -1,4 +1,4 @@
-"""Traces and access log, made from journeys; the collector is a real receiver of OTLP over HTTP."""
+"""Traces and access log of requests; the collector is a real receiver of OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from windlass.http.headers import RequestHeaders
 from windlass.serve.gateway.observe.access_log import AccessLog
-from windlass.serve.gateway.observe.request_trace import RequestTrace, ids_of, trace_of
+from windlass.serve.gateway.observe.request_trace import RequestTrace, ids_of, trace_context_of
 from windlass.serve.gateway.observe.traces import QUEUE, Traces, endpoint_of
 from windlass.spec.errors import BadInput, StoreFailed
 
@@ -29,7 +29,7 @@ PATIENCE_S = 20.0
 
 
 class Collector(ThreadingHTTPServer):
-    """Keeps the spans that it was sent."""
+    """A collector that keeps the spans it receives."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Receiver)
@@ -49,11 +49,11 @@ class Collector(ThreadingHTTPServer):
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert self.path == "/v1/traces"
-        asked = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["content-length"])))
+        exported = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["content-length"])))
         collector = self.server
         assert isinstance(collector, Collector)
         with collector.received:
-            for resource in asked.resource_spans:
+            for resource in exported.resource_spans:
                 for scope in resource.scope_spans:
                     collector.spans += scope.spans
             collector.received.notify_all()
@@ -77,7 +77,7 @@ def collector() -> Iterator[Collector]:
 
 
 class Ended:
-    """A ticket whose answer is there."""
+    """A handle whose answer has arrived."""
 
     tokens = 7
     queued_s = 0.25
@@ -96,14 +96,14 @@ class Ended:
 
 
 def finished(headers: dict[bytes, bytes] | None = None) -> RequestTrace:
-    journey = RequestTrace(RequestHeaders(list((headers or {}).items())))
-    journey.route, journey.status, journey.key, journey.tenant = "/v1/completions", 200, "k1", "acme"
-    journey.prepare()
-    journey.follow(Ended(), 12)
-    return journey
+    trace = RequestTrace(RequestHeaders(list((headers or {}).items())))
+    trace.route, trace.status, trace.key, trace.tenant = "/v1/completions", 200, "k1", "acme"
+    trace.prepare()
+    trace.follow(Ended(), 12)
+    return trace
 
 
-def told(span: Span) -> dict[str, object]:
+def attributes_of_span(span: Span) -> dict[str, object]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
 
 
@@ -120,7 +120,7 @@ def test_a_collector_gets_the_request_and_its_stages_as_one_trace(collector: Col
     assert {span.parent_span_id for span in stages} == {request.span_id}
     assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
     assert [event.name for event in request.events] == ["failover"]
-    about = told(request)
+    about = attributes_of_span(request)
     assert about["gen_ai.usage.input_tokens"] == 12
     assert about["gen_ai.usage.output_tokens"] == 7
     assert about["gen_ai.request.model"] == "tiny@3"
@@ -131,10 +131,10 @@ def test_a_collector_gets_the_request_and_its_stages_as_one_trace(collector: Col
 
 
 def test_a_trace_that_begins_here_has_the_id_of_the_access_log(collector: Collector, tmp_path: Path) -> None:
-    journey = finished()
+    trace = finished()
     traces, log = Traces(collector.url), AccessLog(tmp_path / "access.jsonl")
-    traces.put(journey, time.monotonic())
-    log.write(journey, time.monotonic())
+    traces.put(trace, time.monotonic())
+    log.write(trace, time.monotonic())
     traces.close()
     (line,) = (tmp_path / "access.jsonl").read_text().splitlines()
     assert {span.trace_id.hex() for span in collector.wait_for(6)} == {json.loads(line)["trace"]}
@@ -156,8 +156,8 @@ def test_a_request_to_a_gateway_is_traced_without_its_words(
     length_ns = {span.name: span.end_time_unix_nano - span.start_time_unix_nano for span in mine}
     assert length_ns["decode"] >= 4 * 10e6
     request = next(span for span in mine if span.kind == Span.SPAN_KIND_SERVER)
-    assert told(request)["gen_ai.usage.output_tokens"] == 5
-    assert told(request)["http.route"] == "/v1/completions"
+    assert attributes_of_span(request)["gen_ai.usage.output_tokens"] == 5
+    assert attributes_of_span(request)["http.route"] == "/v1/completions"
     assert b"fox" not in b"".join(span.SerializeToString() for span in spans)
 
 
@@ -223,16 +223,16 @@ def test_any_other_request_id_is_replaced(sent: bytes) -> None:
     ],
 )
 def test_a_wrong_traceparent_begins_a_trace_of_ours(sent: bytes) -> None:
-    trace, parent, sampled = trace_of(sent)
+    trace, parent, sampled = trace_context_of(sent)
     assert (len(trace), parent, sampled) == (32, "", True)
 
 
 def test_a_later_version_of_traceparent_may_say_more() -> None:
-    assert trace_of(b"01" + PARENT[2:] + b"-more")[1] == "b7ad6b7169203331"
+    assert trace_context_of(b"01" + PARENT[2:] + b"-more")[1] == "b7ad6b7169203331"
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(BadInput, match="no address"):
+    with pytest.raises(BadInput, match="not the URL of a collector"):
         endpoint_of("localhost:4318")
     assert endpoint_of("http://c:4318/") == "http://c:4318/v1/traces"
     assert endpoint_of("http://c:4318/other") == "http://c:4318/other"

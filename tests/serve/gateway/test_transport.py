@@ -1,4 +1,4 @@
-"""HTTP on the socket: what is malformed, too large or too slow is refused or cut, and others are answered."""
+"""HTTP on the socket: malformed, large or slow requests are refused or cut; others are answered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Connect = Callable[[], socket.socket]
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
-    """Look at connections often, and let the kernel hide little of what a client does not read."""
+    """Check connections often, and use small kernel buffers so that unread bytes show."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "LOOK_EVERY_S", 0.02)
         patch.setattr(listener, "SEND_BUFFER_BYTES", 4096)
@@ -75,7 +75,7 @@ def connect(bounded: Any) -> Iterator[Connect]:
 
 
 def read_all(line: socket.socket) -> bytes:
-    """Return everything until the server hangs up."""
+    """Read until the server closes the connection."""
     reply = b""
     try:
         while part := line.recv(65536):
@@ -204,11 +204,11 @@ def test_a_stream_that_is_not_read_is_cut_and_its_work_given_up(
 def test_answers_that_nobody_reads_fill_no_memory(bounded: Any, connect: Connect) -> None:
     line = connect()
     line.setblocking(False)
-    asked = b"GET /errors HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
+    requests = b"GET /errors HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
     sent = 0
     try:
         while sent < 10_000_000:
-            sent += line.send(asked)
+            sent += line.send(requests)
     except OSError:
         pass  # the server stopped reading, as it should
     assert sent < 10_000_000

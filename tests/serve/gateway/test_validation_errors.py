@@ -1,4 +1,4 @@
-"""Bad input: one clear refusal each, in one envelope, before the engine hears of it."""
+"""Bad input: one clear error each, in one envelope, before the engine gets the request."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ BAD_EMBEDDINGS: list[tuple[dict[str, Any], str, str]] = [
 
 
 def refused(response: httpx.Response) -> dict[str, Any]:
-    """Return the error of a response, having checked that it is the one envelope."""
+    """Check that a response has the error envelope; return the error."""
     error: dict[str, Any] = response.json()["error"]
     assert set(error) == set(ErrorBody.model_fields)
     assert response.status_code == CODES[error["code"]].status
@@ -241,10 +241,10 @@ def refused(response: httpx.Response) -> dict[str, Any]:
 
 
 def test_every_bad_body_is_refused_with_its_place(http: httpx.Client, engine: Any) -> None:
-    for body, told in BAD_BODIES:
+    for body, text in BAD_BODIES:
         error = refused(http.post("/v1/completions", content=body, headers=JSON))
         assert error["code"] == "invalid_json"
-        assert told in error["message"], body[:40]
+        assert text in error["message"], body[:40]
     assert engine.received == []
 
 
@@ -272,8 +272,8 @@ def test_every_bad_value_is_refused_by_name(
 def test_media_are_refused_before_anything_is_fetched(http: httpx.Client, engine: Any) -> None:
     for part in MEDIA:
         for content in ([part], [{"type": "text", "text": "what is this?"}, part]):
-            asked = CHAT | {"messages": [{"role": "user", "content": content}]}
-            error = refused(http.post("/v1/chat/completions", json=asked))
+            body = CHAT | {"messages": [{"role": "user", "content": content}]}
+            error = refused(http.post("/v1/chat/completions", json=body))
             assert error["code"] == "invalid_value"
             assert error["param"] == f"messages[0].content[{len(content) - 1}].type"
     assert engine.received == []
@@ -282,8 +282,8 @@ def test_media_are_refused_before_anything_is_fetched(http: httpx.Client, engine
 def test_an_answer_under_way_does_not_feel_what_is_refused_beside_it(http: httpx.Client, engine: Any) -> None:
     engine.pause_s = 0.01
     whole = http.post("/v1/completions", json=COMPLETION | {"max_tokens": 60}).json()["choices"][0]["text"]
-    asked = COMPLETION | {"max_tokens": 60, "stream": True}
-    with http.stream("POST", "/v1/completions", json=asked) as stream:
+    body = COMPLETION | {"max_tokens": 60, "stream": True}
+    with http.stream("POST", "/v1/completions", json=body) as stream:
         lines = stream.iter_lines()
         first = next(lines)
         for change, *_ in BAD_COMPLETIONS[:20]:
@@ -298,8 +298,8 @@ def test_an_answer_under_way_does_not_feel_what_is_refused_beside_it(http: httpx
 def test_refusals_say_nothing_that_moves_the_cursor(http: httpx.Client) -> None:
     for name in ("a\r\nSet-Cookie: x", "\u202egnp.exe", "\x1b[2J", "\u2028", "\x00"):
         error = refused(http.post("/v1/completions", json=COMPLETION | {name: 1, "model": name}))
-        told = error["message"] + (error["param"] or "")
-        assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl") for char in told)
+        text = error["message"] + (error["param"] or "")
+        assert not any(unicodedata.category(char) in ("Cc", "Cf", "Zl") for char in text)
 
 
 def test_a_misspelt_parameter_is_answered_with_the_nearest_right_one(http: httpx.Client) -> None:
@@ -313,8 +313,8 @@ def test_a_misspelt_needed_parameter_is_not_called_missing(http: httpx.Client) -
 
 
 def test_too_long_for_the_context_says_all_numbers(http: httpx.Client) -> None:
-    asked = COMPLETION | {"prompt": [5] * 100, "max_tokens": 29}
-    message = refused(http.post("/v1/completions", json=asked))["message"]
+    body = COMPLETION | {"prompt": [5] * 100, "max_tokens": 29}
+    message = refused(http.post("/v1/completions", json=body))["message"]
     assert all(number in message for number in ("100", "29", "129", "128"))
 
 
@@ -434,7 +434,7 @@ def test_what_the_engine_refuses_reaches_the_client(
 
 
 def refusal_of(work: Callable[[], object]) -> str | None:
-    """Return the code with which something is refused, or None; any other error is a failure."""
+    """Return the error code of a refused call, or None; any other exception fails the test."""
     try:
         work()
     except ApiError as error:

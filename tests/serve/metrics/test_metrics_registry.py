@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.serve.metrics.metrics_registry import MetricsRegistry
-from windlass.serve.metrics.multiprocess import ReadMetrics, fold, merge_boards
+from windlass.serve.metrics.multiprocess import ReadMetrics, fold, merge_registries
 from windlass.serve.metrics.series import MAX_SERIES, OTHER, Figure, Totals
 
 CHILD = """
@@ -76,10 +76,10 @@ def test_a_fold_that_died_before_it_deleted_counts_nothing_twice(tmp_path: Path)
 
 
 def test_what_one_source_tells_every_gateway_is_told_once(tmp_path: Path) -> None:
-    boards = [MetricsRegistry(tmp_path, name) for name in ("a", "b")]
-    for board, value in zip(boards, (4, 5), strict=True):
+    registries = [MetricsRegistry(tmp_path, name) for name in ("a", "b")]
+    for board, value in zip(registries, (4, 5), strict=True):
         board.gauges("windlass_running", "x", ("replica",), "max").labels("r1").set(value)
-    assert figure(boards[0], 'windlass_running{replica="r1"}') == 5
+    assert figure(registries[0], 'windlass_running{replica="r1"}') == 5
 
 
 def test_a_cleared_gauge_is_not_told(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def totals_of(counts: dict[str, int]) -> Totals:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), COUNTS), max_size=6))
-def test_counters_add_up_whoever_lives(boards: list[tuple[bool, dict[str, int]]]) -> None:
-    merged = merge_boards(ReadMetrics(lives, totals_of(counts)) for lives, counts in boards)
+def test_counters_add_up_whoever_lives(registries: list[tuple[bool, dict[str, int]]]) -> None:
+    merged = merge_registries(ReadMetrics(lives, totals_of(counts)) for lives, counts in registries)
     for who in "abc":
-        wanted = sum(counts.get(who, 0) for _, counts in boards)
+        wanted = sum(counts.get(who, 0) for _, counts in registries)
         assert merged.get((COUNT, (who,)), [0.0])[0] == wanted

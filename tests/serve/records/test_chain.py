@@ -184,7 +184,7 @@ def test_records_that_are_gone_without_a_fold_are_noticed(state: Database, me: A
     fold(state, me, older_than_s=NOW_S + 3, now_s=NOW_S + 100)
     assert [record.number for record in read_records(state)] == [4, 5, 6, 7]
     state.write("DELETE FROM audit WHERE number = 4")
-    assert verify(state).reasons == ["records 1 to 4 are gone, and no audit.fold record tells of it"]
+    assert verify(state).reasons == ["records 1 to 4 are missing, and no audit.fold record accounts for them"]
 
 
 def test_a_log_that_is_not_whole_is_not_folded(state: Database, me: Actor) -> None:

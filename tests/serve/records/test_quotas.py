@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.serve.records.bucket import LeaseRequest, Rule
-from windlass.serve.records.quotas import ALL, Name, QuotaState, forget, standings, trade
+from windlass.serve.records.quotas import ALL, Name, QuotaState, forget, quota_states, renew_leases
 from windlass.store.database import Database
 
 TERM_S = 30.0
@@ -14,7 +14,7 @@ REQUESTS = Name(ALL, "requests")
 def borrow(
     state: Database, holder: str, order: LeaseRequest, rule: Rule = FLOW, name: Name = REQUESTS
 ) -> float:
-    return trade(state, holder, {name: (rule, order)}, term_s=TERM_S)[name].granted
+    return renew_leases(state, holder, {name: (rule, order)}, term_s=TERM_S)[name].granted
 
 
 def test_what_one_gateway_holds_no_other_can_have(state: Database) -> None:
@@ -30,12 +30,12 @@ def test_what_is_given_back_is_there_for_others(state: Database) -> None:
 
 
 def test_a_budget_that_nobody_used_is_full(state: Database) -> None:
-    assert standings(state, {REQUESTS: FLOW}) == [QuotaState(REQUESTS, 100, 0, 0)]
+    assert quota_states(state, {REQUESTS: FLOW}) == [QuotaState(REQUESTS, 100, 0, 0)]
 
 
 def test_standings_tell_what_is_left_and_lent(state: Database) -> None:
     borrow(state, "a", LeaseRequest(need=30))
-    (standing,) = standings(state, {REQUESTS: FLOW})
+    (standing,) = quota_states(state, {REQUESTS: FLOW})
     assert round(standing.left) == 70
     assert (standing.lent, standing.holders) == (30, 1)
 
@@ -43,7 +43,7 @@ def test_standings_tell_what_is_left_and_lent(state: Database) -> None:
 def test_orders_of_several_budgets_are_carried_out_together(state: Database) -> None:
     permits = Name("key:k", "concurrent")
     orders = {REQUESTS: (FLOW, LeaseRequest(need=3)), permits: (Rule("permits", 2), LeaseRequest(need=2))}
-    received = trade(state, "a", orders, term_s=TERM_S)
+    received = renew_leases(state, "a", orders, term_s=TERM_S)
     assert {name: one.granted for name, one in received.items()} == {REQUESTS: 3, permits: 2}
 
 
@@ -51,4 +51,4 @@ def test_a_key_that_is_gone_leaves_nothing(state: Database) -> None:
     name = Name("key:k", "tokens_day")
     borrow(state, "a", LeaseRequest(need=5), Rule("day", 10), name)
     forget(state, "key:k")
-    assert standings(state, {name: Rule("day", 10)}) == [QuotaState(name, 10, 0, 0)]
+    assert quota_states(state, {name: Rule("day", 10)}) == [QuotaState(name, 10, 0, 0)]

@@ -9,7 +9,7 @@ import pytest
 
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import ApiKeys
-from windlass.serve.records.record_cache import ASK_AGAIN_S, TRUST_S, Remembered
+from windlass.serve.records.record_cache import RETRY_S, TRUST_S, RecordCache
 from windlass.serve.records.state import open_state
 from windlass.spec.errors import StoreFailed
 from windlass.store.sql import Database
@@ -66,11 +66,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def known(book: Book, clock: Clock) -> Remembered[str, str]:
-    return Remembered(book, book.look, clock=clock)
+def known(book: Book, clock: Clock) -> RecordCache[str, str]:
+    return RecordCache(book, book.look, clock=clock)
 
 
-def test_it_is_read_once_until_somebody_commits(book: Book, known: Remembered[str, str]) -> None:
+def test_it_is_read_once_until_somebody_commits(book: Book, known: RecordCache[str, str]) -> None:
     assert [known.get("a"), known.get("a"), known.at_hand("a")] == ["one"] * 3
     assert book.reads == 1
     book.page, book.number = {"a": "two"}, 2
@@ -78,7 +78,9 @@ def test_it_is_read_once_until_somebody_commits(book: Book, known: Remembered[st
     assert [known.get("a"), known.at_hand("a"), book.reads] == ["two", "two", 2]
 
 
-def test_it_is_read_every_time_while_the_revision_is_unknown(book: Book, known: Remembered[str, str]) -> None:
+def test_it_is_read_every_time_while_the_revision_is_unknown(
+    book: Book, known: RecordCache[str, str]
+) -> None:
     known.get("a")
     book.number = None
     book.page = {}
@@ -96,13 +98,13 @@ def test_what_a_late_thread_read_does_not_outlive_the_commit(book: Book, clock: 
             return "old"
         return "new"
 
-    known = Remembered(book, look, clock=clock)
+    known = RecordCache(book, look, clock=clock)
     assert known.get("a") == "old"  # it began before the commit
     assert known.get("a") == "new"
 
 
 def test_what_was_known_stays_known_for_a_while_when_the_database_is_away(
-    book: Book, known: Remembered[str, str], clock: Clock
+    book: Book, known: RecordCache[str, str], clock: Clock
 ) -> None:
     known.get("a")
     book.away, book.number = True, None
@@ -117,24 +119,24 @@ def test_what_was_known_stays_known_for_a_while_when_the_database_is_away(
 
 
 def test_a_database_that_is_away_is_asked_once_a_second(
-    book: Book, known: Remembered[str, str], clock: Clock
+    book: Book, known: RecordCache[str, str], clock: Clock
 ) -> None:
     known.get("a")
     book.away, book.number = True, None
     known.get("a")
     book.away, book.page = False, {"a": "two"}
     assert known.get("a") == "one"
-    clock.now_s += ASK_AGAIN_S
+    clock.now_s += RETRY_S
     assert known.get("a") == "two"
 
 
 def test_only_one_caller_waits_for_a_database_that_does_not_answer(
-    book: Book, known: Remembered[str, str], clock: Clock
+    book: Book, known: RecordCache[str, str], clock: Clock
 ) -> None:
     known.get("a")
     book.away, book.number = True, None
     known.get("a")
-    clock.now_s += ASK_AGAIN_S
+    clock.now_s += RETRY_S
     asking, answered = threading.Event(), threading.Event()
 
     def hang(key: str) -> str:

@@ -53,16 +53,16 @@ def test_another_supervisor_takes_over_when_the_first_is_gone(state: Database, m
 
 def test_a_roll_out_that_nobody_drives_is_aborted_at_once(rollouts: Rollouts, me: Actor) -> None:
     made = rollouts.start("base@4", "canary", Rollout(), me)
-    assert rollouts.wish(made.id, "abort", me).state == "aborted"
+    assert rollouts.command(made.id, "abort", me).state == "aborted"
     with pytest.raises(AskedWrongly, match="has ended: aborted"):
-        rollouts.wish(made.id, "promote", me)
+        rollouts.command(made.id, "promote", me)
 
 
 def test_a_wish_waits_for_the_supervisor_that_drives(rollouts: Rollouts, me: Actor) -> None:
     made = rollouts.start("base@4", "canary", Rollout(), me)
     rollouts.claim(made.id, "one", "base@3")
-    wished = rollouts.wish(made.id, "abort", me)
-    assert (wished.state, wished.wish) == ("waiting", "abort")
+    commanded = rollouts.command(made.id, "abort", me)
+    assert (commanded.state, commanded.command) == ("waiting", "abort")
 
 
 def test_who_started_and_how_it_ended_are_in_the_audit_log(

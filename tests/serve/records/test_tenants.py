@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused(tenants: Tenants, me: Actor) -> None:
         tenants.make("A c m e", me)
     with pytest.raises(NotFound, match="did you mean 'acme'"):
         tenants.set("acne", me, suspended=True)
-    with pytest.raises(AskedWrongly, match="stays"):
+    with pytest.raises(AskedWrongly, match="cannot be removed"):
         tenants.remove(DEFAULT, me)
 
 

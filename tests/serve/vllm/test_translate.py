@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.vllm.translate import BadVllmReply, Hearing, body_of, refusal
+from windlass.serve.vllm.translate import AnswerStream, BadVllmReply, body_of, refusal
 from windlass.spec.protocol.wire import Alternative, Failed, Generate, Grammar, PromptScores, Tokens
 
 
@@ -67,44 +67,44 @@ def test_what_does_not_fit_the_context_is_refused() -> None:
 
 
 def test_the_stop_token_is_not_part_of_the_answer() -> None:
-    hearing = Hearing(Generate("a", [1], 5, stop_tokens=[3]))
-    assert hearing.hear(event(token_ids=[8, 3], finish_reason="stop")) == [Tokens("a", [8], finish="stop")]
+    hearing = AnswerStream(Generate("a", [1], 5, stop_tokens=[3]))
+    assert hearing.receive(event(token_ids=[8, 3], finish_reason="stop")) == [Tokens("a", [8], finish="stop")]
     assert hearing.finished
 
 
 def test_rivals_come_likeliest_first_and_as_many_as_asked_for() -> None:
-    hearing = Hearing(Generate("a", [1], 5, logprobs=2))
+    hearing = AnswerStream(Generate("a", [1], 5, logprobs=2))
     top = {"token_id:5": -3.0, "token_id:6": -1.0, "token_id:7": -2.0}
     logprobs = {"token_logprobs": [-3.0], "top_logprobs": [top]}
-    (said,) = hearing.hear(event(token_ids=[5], logprobs=logprobs, finish_reason=None))
+    (said,) = hearing.receive(event(token_ids=[5], logprobs=logprobs, finish_reason=None))
     rivals = [[Alternative(6, -1.0), Alternative(7, -2.0)]]
     assert said == Tokens("a", [5], logprobs=[-3.0], alternatives=rivals)
 
 
 def test_the_prompt_is_scored_before_the_first_token() -> None:
-    hearing = Hearing(Generate("a", [1, 2, 3], 5, logprobs=0, score_prompt=True))
+    hearing = AnswerStream(Generate("a", [1, 2, 3], 5, logprobs=0, score_prompt=True))
     logprobs = {"token_logprobs": [None, -0.5, -0.25, -4.0], "top_logprobs": None}
-    said = hearing.hear(event(token_ids=[9], logprobs=logprobs, finish_reason=None))
+    said = hearing.receive(event(token_ids=[9], logprobs=logprobs, finish_reason=None))
     assert said == [PromptScores("a", [-0.5, -0.25]), Tokens("a", [9], logprobs=[-4.0])]
 
 
 def test_a_vllm_too_old_to_send_token_ids_is_told_from_an_empty_answer() -> None:
-    with pytest.raises(BadVllmReply, match="later is needed"):
-        Hearing(Generate("a", [1], 5)).hear(event(text="hello", finish_reason=None))
+    with pytest.raises(BadVllmReply, match="later is required"):
+        AnswerStream(Generate("a", [1], 5)).receive(event(text="hello", finish_reason=None))
 
 
 def test_an_error_in_the_stream_ends_the_answer() -> None:
-    hearing = Hearing(Generate("a", [1], 5))
-    (said,) = hearing.hear('{"error": {"message": "out of memory"}}')
+    hearing = AnswerStream(Generate("a", [1], 5))
+    (said,) = hearing.receive('{"error": {"message": "out of memory"}}')
     assert said == Failed("a", "engine_failed", "vLLM refused: out of memory")
     assert hearing.finished
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_what_is_no_event_is_garbled_and_never_anything_worse(data: str) -> None:
-    hearing = Hearing(Generate("a", [1], 5))
+    hearing = AnswerStream(Generate("a", [1], 5))
     try:
-        said = hearing.hear(data)
+        said = hearing.receive(data)
     except BadVllmReply:
         return
     assert said == []
@@ -112,7 +112,7 @@ def test_what_is_no_event_is_garbled_and_never_anything_worse(data: str) -> None
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=4), max_size=8))
 def test_tokens_arrive_once_and_in_order_however_they_are_cut(parts: list[list[int]]) -> None:
-    hearing = Hearing(Generate("a", [1], 50))
-    heard = [said for part in parts for said in hearing.hear(event(token_ids=part, finish_reason=None))]
+    hearing = AnswerStream(Generate("a", [1], 50))
+    heard = [said for part in parts for said in hearing.receive(event(token_ids=part, finish_reason=None))]
     tokens = [token for said in heard if isinstance(said, Tokens) for token in said.tokens]
     assert tokens == [token for part in parts for token in part]

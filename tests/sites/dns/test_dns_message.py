@@ -30,7 +30,7 @@ ZONE = Zone.of(SITES)
 SOMEBODY = ipaddress.ip_network("198.51.100.7")
 
 
-def asked(
+def answered(
     query: dns.message.Message, well: tuple[Site, ...] = SITES.site, who: str = ""
 ) -> dns.message.Message:
     client = ipaddress.ip_network(who) if who else SOMEBODY
@@ -51,7 +51,7 @@ def addresses(reply: dns.message.Message) -> list[str]:
     ("who", "nearest"), [("10.1.2.3", "192.0.2.1"), ("10.2.0.9", "192.0.2.2"), ("", "192.0.2.1")]
 )
 def test_clients_are_sent_to_the_site_that_is_nearest_to_them(who: str, nearest: str) -> None:
-    reply = asked(query(), who=who)
+    reply = answered(query(), who=who)
     assert addresses(reply) == [nearest]
     assert reply.answer[0].ttl == SITES.ttl
     assert reply.flags & dns.flags.AA
@@ -59,10 +59,10 @@ def test_clients_are_sent_to_the_site_that_is_nearest_to_them(who: str, nearest:
 
 def test_the_network_that_a_resolver_names_counts_and_the_answer_says_for_whom_it_holds() -> None:
     option = dns.edns.ECSOption("10.2.7.0", 24)
-    reply = asked(query(use_edns=0, options=[option]), who="10.1.2.3")
+    reply = answered(query(use_edns=0, options=[option]), who="10.1.2.3")
     assert addresses(reply) == ["192.0.2.2"]
-    told = next(o for o in reply.options if isinstance(o, dns.edns.ECSOption))
-    assert (told.address, told.srclen, told.scopelen) == ("10.2.7.0", 24, 16)
+    echoed = next(o for o in reply.options if isinstance(o, dns.edns.ECSOption))
+    assert (echoed.address, echoed.srclen, echoed.scopelen) == ("10.2.7.0", 24, 16)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(8, 32))
@@ -77,18 +77,18 @@ def test_everybody_in_the_network_of_an_answer_gets_that_answer(number: int, bit
 
 
 def test_a_site_that_is_not_well_is_passed_over_and_still_has_its_own_name() -> None:
-    assert addresses(asked(query(), well=SITES.site[1:], who="10.1.2.3")) == ["192.0.2.2"]
-    assert addresses(asked(query("EAST.llm.example.org."), well=SITES.site[1:])) == ["192.0.2.1"]
+    assert addresses(answered(query(), well=SITES.site[1:], who="10.1.2.3")) == ["192.0.2.2"]
+    assert addresses(answered(query("EAST.llm.example.org."), well=SITES.site[1:])) == ["192.0.2.1"]
 
 
 def test_each_kind_of_record_has_its_answer() -> None:
-    assert addresses(asked(query(kind="AAAA"))) == ["2001:db8::1"]
-    assert asked(query(kind="NS")).answer[0].to_text().endswith("NS ns.llm.example.org.")
-    assert " 7 3600 " in asked(query(kind="SOA")).answer[0].to_text()
-    nothing = asked(query(kind="TXT"))
+    assert addresses(answered(query(kind="AAAA"))) == ["2001:db8::1"]
+    assert answered(query(kind="NS")).answer[0].to_text().endswith("NS ns.llm.example.org.")
+    assert " 7 3600 " in answered(query(kind="SOA")).answer[0].to_text()
+    nothing = answered(query(kind="TXT"))
     assert nothing.rcode() == dns.rcode.NOERROR
     assert nothing.authority[0].rdtype == dns.rdatatype.SOA
-    assert len(asked(query(kind="ANY")).to_wire()) < 100
+    assert len(answered(query(kind="ANY")).to_wire()) < 100
 
 
 @pytest.mark.parametrize(
@@ -102,18 +102,20 @@ def test_each_kind_of_record_has_its_answer() -> None:
     ],
 )
 def test_what_is_not_ours_is_refused(name: str, kind: str, code: int) -> None:
-    reply = asked(query(name, kind))
+    reply = answered(query(name, kind))
     assert reply.rcode() == code
     assert not reply.answer
     assert not reply.flags & dns.flags.RA
 
 
 def test_other_classes_operations_and_versions_are_refused() -> None:
-    assert asked(dns.message.make_query("llm.example.org.", "TXT", rdclass="CH")).rcode() == dns.rcode.REFUSED
+    assert (
+        answered(dns.message.make_query("llm.example.org.", "TXT", rdclass="CH")).rcode() == dns.rcode.REFUSED
+    )
     update = query()
     update.set_opcode(dns.opcode.NOTIFY)
-    assert asked(update).rcode() == dns.rcode.NOTIMP
-    assert asked(query(use_edns=1)).rcode() == dns.rcode.BADVERS
+    assert answered(update).rcode() == dns.rcode.NOTIMP
+    assert answered(query(use_edns=1)).rcode() == dns.rcode.BADVERS
 
 
 def test_an_answer_is_not_answered() -> None:

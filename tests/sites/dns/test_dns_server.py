@@ -94,7 +94,7 @@ def serving(file: Path, home: Path) -> Iterator[int]:
     process = subprocess.Popen([*command, "--home", str(home)], stdout=subprocess.PIPE, env=dict(os.environ))
     try:
         assert process.stdout is not None
-        port = next(told["port"] for line in process.stdout if "port" in (told := json.loads(line)))
+        port = next(event["port"] for line in process.stdout if "port" in (event := json.loads(line)))
         threading.Thread(target=process.stdout.read, daemon=True).start()
         yield port
         process.send_signal(signal.SIGTERM)
@@ -139,7 +139,7 @@ def test_a_site_is_drained_and_restored_by_commands(
 ) -> None:
     words = [str(file), "--home", str(tmp_path), "--json"]
     assert main(["sites", "show", *words]) == 2
-    assert "nobody answers for llm.example.org" in capsys.readouterr().err
+    assert "no DNS server for llm.example.org" in capsys.readouterr().err
     with serving(file, tmp_path) as port:
         until(port, "192.0.2.1")
         assert main(["sites", "drain", *words, "east", "--wait"]) == 0

@@ -68,7 +68,7 @@ def whole(net: Net) -> None:
         verify(StoreDir(version.path), version.manifest)
     if (Path(net.rule.depot) / "depot.json").exists():
         depot = open_depot(net.rule.depot)
-        held = set(depot.vault.chunks())
+        held = set(depot.repository.chunks())
         for stored in depot.versions().values():
             assert stored.chunks <= held
 
@@ -102,7 +102,7 @@ def test_both_sides_may_die_anywhere(new_net: NewNet, kills: list[tuple[bool, in
         assert net.has("east") == {key: d for key, d in net.has().items() if int(key[6:]) in wanted}
         depot = open_depot(net.rule.depot)
         listed = {chunk for stored in depot.versions().values() for chunk in stored.chunks}
-        assert set(depot.vault.chunks()) == listed
+        assert set(depot.repository.chunks()) == listed
         assert not depot.is_marked
         assert not list((net.folder / "east").rglob("*.part"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from windlass.backup.prune import prune
-from windlass.backup.repository import open_vault
+from windlass.backup.repository import open_repository
 from windlass.registry.versions import Registry
 from windlass.sites.replication.artifact_store import ArtifactStore, open_depot
 from windlass.sites.replication.lag import copies
@@ -120,8 +120,10 @@ def test_a_damaged_version_of_the_home_is_not_published(net: Net) -> None:
 def test_a_record_that_leads_out_of_its_folder_is_refused(net: Net) -> None:
     net.publish()
     file = Path(net.rule.depot) / "versions/poems/1"
-    told = json.loads(file.read_bytes())
-    file.write_bytes(json.dumps({**told, "version": told["version"].replace("config", "../../x")}).encode())
+    record = json.loads(file.read_bytes())
+    file.write_bytes(
+        json.dumps({**record, "version": record["version"].replace("config", "../../x")}).encode()
+    )
     with pytest.raises(Damaged, match="the bytes differ"):
         net.bring()
 
@@ -141,7 +143,7 @@ def test_what_is_deleted_at_home_leaves_depot_and_sites_but_not_while_it_is_serv
     assert net.has("east") == net.has("home")
     stored = depot_of(net).version(("poems", 1))
     assert stored is not None
-    assert set(depot_of(net).vault.chunks()) == stored.chunks
+    assert set(depot_of(net).repository.chunks()) == stored.chunks
 
 
 def test_a_home_that_was_lost_takes_nothing_with_it(net: Net, new_net: NewNet) -> None:
@@ -206,7 +208,7 @@ def test_two_replicators_at_once_do_no_harm(net: Net) -> None:
 def test_a_depot_is_no_backup(net: Net) -> None:
     net.publish()
     with pytest.raises(NotFound, match="no backup"):
-        prune(open_vault(net.rule.depot), Keep())
+        prune(open_repository(net.rule.depot), Keep())
 
 
 def test_how_far_a_site_is_behind_is_known_from_its_last_word(net: Net) -> None:
@@ -219,7 +221,7 @@ def test_how_far_a_site_is_behind_is_known_from_its_last_word(net: Net) -> None:
     east, west = copies(["east", "west"], depot.versions(), depot.reports(), published + 60)
     assert (east.has, east.missing, east.behind_s) == (("poems@1", "poems@2"), ("poems@3",), 60.0)
     assert east.missing_bytes == 3502
-    assert (west.has, len(west.missing), west.heard_s) == ((), 3, None)
+    assert (west.has, len(west.missing), west.report_age_s) == ((), 3, None)
     net.bring("east")
     assert copies(["east"], depot.versions(), depot.reports(), published)[0].behind_s is None
 
@@ -245,11 +247,11 @@ def test_a_site_that_is_not_there_or_not_reachable_only_waits(net: Net) -> None:
 
 
 def test_a_store_that_is_away_is_told_of_once_and_asked_again(net: Net) -> None:
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     watch = ReplicationWatch(
         net.rule,
         lambda depot: Puller(net.folder / "east", depot, "east", net.rule),
-        told.append,
+        events.append,
         threading.Event(),
         create=False,
     )
@@ -258,5 +260,5 @@ def test_a_store_that_is_away_is_told_of_once_and_asked_again(net: Net) -> None:
     net.publish()
     assert watch.step() == net.rule.every
     assert watch.step() == net.rule.every
-    assert [event["event"] for event in told] == ["failed", "replicated"]
+    assert [event["event"] for event in events] == ["failed", "replicated"]
     assert net.has("east") == net.has()

@@ -1,4 +1,4 @@
-"""A version goes from site to site: in order, never all at once, and to the same end whoever is killed."""
+"""A version goes from site to site: in order, never all at once, and to the same end after any kill."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class FakeSite:
         self.looks = 0
         self.effects.note(f"{self.name}: start {candidate}")
 
-    def wish(self, rollout: str, what: str) -> None:
+    def command(self, rollout: str, what: str) -> None:
         self._reach()
         assert rollout == self.history[-1].id
         self._end("aborted" if what == "abort" else "promoted")
@@ -90,7 +90,7 @@ class FakeSite:
     def ask(self) -> Probe:
         self._reach()
         good = self.well and (self.well_after or self.serves == OLD)
-        return Probe(good, 0.1, "" if good else "answers otherwise than it should")
+        return Probe(good, 0.1, "" if good else "gives an unexpected answer")
 
     def drain(self, *, on: bool) -> None:
         if self.drained != on:
@@ -123,7 +123,7 @@ class FakeSite:
 
 
 class World:
-    """Three sites, the store with the record, and whoever drives it."""
+    """Three sites, the store with the record, and the driver."""
 
     def __init__(self, plan: SitesRollout = PLAN, *, back: bool = False) -> None:
         self.effects, self.plan, self.now = Effects(), plan, 1000.0
@@ -133,17 +133,17 @@ class World:
         self.max_busy = 0
 
     def drive(self, until: Callable[[SitesRolloutRecord], bool] = lambda _: False) -> SitesRolloutRecord:
-        """Go on from what is stored, as another process would."""
-        doors: dict[str, SiteClient] = dict(self.sites)
-        journey = SitesRolloutDriver(resumed(self.stored, self.now), doors, self.plan, 2, self._save)
+        """Resume from the stored record, as another process would."""
+        clients: dict[str, SiteClient] = dict(self.sites)
+        driver = SitesRolloutDriver(resumed(self.stored, self.now), clients, self.plan, 2, self._save)
         for _ in range(2000):
-            over = journey.step(self.now)
-            busy = [t for t in journey.record.sites.values() if t.phase in ("draining", "rolling", "undoing")]
+            over = driver.step(self.now)
+            busy = [t for t in driver.record.sites.values() if t.phase in ("draining", "rolling", "undoing")]
             self.max_busy = max(self.max_busy, len(busy))
             self.now += 1
-            if over or until(journey.record):
-                return journey.record
-        raise AssertionError(f"it never ends: {journey.record}")
+            if over or until(driver.record):
+                return driver.record
+        raise AssertionError(f"it never ends: {driver.record}")
 
     def _save(self, record: SitesRolloutRecord) -> None:
         self.stored = record
@@ -223,7 +223,7 @@ def test_the_last_site_that_is_well_is_never_touched() -> None:
         world.sites[name].well = False
     record = world.drive()
     assert (record.state, world.serves()) == ("stopped", [OLD] * 3)
-    assert "no other site is well" in record.reason
+    assert "no other site is healthy" in record.reason
 
 
 def test_a_site_is_drained_before_and_gets_clients_again_after() -> None:
@@ -238,7 +238,7 @@ def test_a_site_whose_clients_do_not_go_gets_them_back_and_it_goes_on_later() ->
     world.sites["east"].visited = True
     record = world.drive()
     assert (record.state, world.sites["east"].drained) == ("stopped", False)
-    assert "east: it is still sent clients" in record.reason
+    assert "east: clients are still sent to it" in record.reason
     world.sites["east"].visited = False
     assert world.drive().state == "done"
     assert not any(site.drained for site in world.sites.values())

@@ -203,13 +203,13 @@ def test_good_versions_go_through_all_sites_and_bad_ones_no_further_than_the_fir
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert net.serving()[0] == "tiny@2"
-        code, told = ended(net.rollout("tiny@2"))
-        assert (code, told["state"]) == (0, "done"), told
+        code, outcome = ended(net.rollout("tiny@2"))
+        assert (code, outcome["state"]) == (0, "done"), outcome
         assert net.serving() == ["tiny@2"] * 3
-        code, told = ended(net.rollout("tiny@3"))
-        assert (code, told["state"]) == (1, "failed")
-        assert "east" in told["reason"]
-        assert [told["sites"][name]["phase"] for name in NAMES] == ["failed", "waiting", "waiting"]
+        code, outcome = ended(net.rollout("tiny@3"))
+        assert (code, outcome["state"]) == (1, "failed")
+        assert "east" in outcome["reason"]
+        assert [outcome["sites"][name]["phase"] for name in NAMES] == ["failed", "waiting", "waiting"]
         assert net.serving() == ["tiny@2"] * 3
     assert not visitors.failures
     assert set(visitors.answers) == {"tiny@1", "tiny@2"}
@@ -222,8 +222,8 @@ def test_a_site_whose_known_answer_is_wrong_serves_again_what_it_served_before(n
     right = httpx.post(f"{net.urls[0]}/v1/completions", json=body, headers=headers).json()
     watch = f"[watch]\nexpect = {json.dumps(right['choices'][0]['text'])}"
     net.file.write_text(net.file.read_text().replace("[watch]", watch))
-    code, told = ended(net.rollout("tiny@4"))
-    assert (code, told["state"]) == (1, "failed"), told
-    assert "answers otherwise than it should" in told["reason"]
-    assert [told["sites"][name]["phase"] for name in NAMES] == ["undone", "waiting", "waiting"]
+    code, outcome = ended(net.rollout("tiny@4"))
+    assert (code, outcome["state"]) == (1, "failed"), outcome
+    assert "gives an unexpected answer" in outcome["reason"]
+    assert [outcome["sites"][name]["phase"] for name in NAMES] == ["undone", "waiting", "waiting"]
     assert net.serving() == before

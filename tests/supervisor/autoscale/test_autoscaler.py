@@ -14,7 +14,7 @@ from windlass.supervisor.autoscale.signals import WINDOW_S, AnswerWindow
 from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.state import NOTHING, RunningReplica, ServiceState
 
-SCALE = Scale(most=8, memory=1 << 20)
+SCALE = Scale(max_replicas=8, memory=1 << 20)
 
 
 class Room:

@@ -13,13 +13,13 @@ from windlass.spec.scale import Scale
 from windlass.supervisor.autoscale.decide import Past, ScaleSignals, decide
 
 SLOTS = 8
-SCALE = Scale(most=10, calm=60.0, cooldown=20.0, first_token=2.0)
+SCALE = Scale(max_replicas=10, calm=60.0, cooldown=20.0, first_token=2.0)
 LOADS = st.lists(st.integers(0, 150), min_size=1, max_size=120)
 
 
 def numbers(loads: list[int], scale: Scale, *, room: int = 10, every_s: float = 5.0) -> list[int]:
     """Decide once for each load, `every_s` apart; what is decided is ready at once."""
-    replicas, past, decided = scale.least, Past(), []
+    replicas, past, decided = scale.min_replicas, Past(), []
     for step, load in enumerate(loads):
         seen = ScaleSignals(replicas, replicas, load)
         decision = decide(scale, past, seen, slots=SLOTS, room=room, now=step * every_s)
@@ -51,7 +51,7 @@ def test_load_beyond_the_target_is_met_at_once(loads: list[int]) -> None:
 
 @given(LOADS, st.integers(0, 3), st.integers(1, 20))
 def test_the_number_stays_within_its_bounds(loads: list[int], least: int, room: int) -> None:
-    scale = Scale(least=least, most=6, calm=60.0)
+    scale = Scale(min_replicas=least, max_replicas=6, calm=60.0)
     assert all(least <= number <= max(least, min(6, room)) for number in numbers(loads, scale, room=room))
 
 
@@ -98,10 +98,10 @@ def test_what_runs_is_not_ended_for_want_of_room() -> None:
 
 def test_nothing_is_let_go_to_zero_unless_that_is_asked_for() -> None:
     assert numbers([0] * 40, SCALE)[-1] == 1
-    assert numbers([1, *([0] * 40)], Scale(least=0, calm=60.0))[-1] == 0
-    assert numbers([*([0] * 40), 1], Scale(least=0, calm=60.0))[-1] == 1
+    assert numbers([1, *([0] * 40)], Scale(min_replicas=0, calm=60.0))[-1] == 0
+    assert numbers([*([0] * 40), 1], Scale(min_replicas=0, calm=60.0))[-1] == 1
 
 
 def test_a_job_file_whose_least_is_more_than_its_most_is_refused() -> None:
-    with pytest.raises(ValidationError, match="least"):
-        Scale(least=3, most=2)
+    with pytest.raises(ValidationError, match="min_replicas must be at most max_replicas"):
+        Scale(min_replicas=3, max_replicas=2)

@@ -74,7 +74,7 @@ def load_of(name: str) -> list[int]:
 def simulate(load: list[int], scale: Scale, world: World) -> Told:
     """Replay a load, with the policy deciding at every tick."""
     told, past, answers = Told(), Past(), AnswerWindow()
-    wanted, ready_at = scale.least, [0.0] * scale.least
+    wanted, ready_at = scale.min_replicas, [0.0] * scale.min_replicas
     told.numbers.append((0.0, wanted))
     waiting: deque[float] = deque()
     ends: list[float] = []
@@ -114,7 +114,7 @@ def _arrive(waiting: deque[float], load: list[int], now: float, world: World) ->
     return coming - places
 
 
-SCALE = Scale(least=1, most=12, calm=120.0)
+SCALE = Scale(min_replicas=1, max_replicas=12, calm=120.0)
 WORLD = World()
 COSTS = {"diurnal": 2.0, "burst": 4.0, "step": 2.0, "flash_crowd": 2.0, "edge": 2.0}
 """Most replica-seconds, against those of a prophet; a burst's backlog is taken for load until it is gone."""
@@ -155,7 +155,7 @@ def test_a_load_around_the_edge_of_two_numbers_changes_them_hardly_ever() -> Non
 
 def test_a_service_that_may_not_grow_lets_requests_wait() -> None:
     """The bound of the first test is the policy's doing: without it the same load waits for minutes."""
-    told = simulate(load_of("step"), Scale(least=1, most=1), WORLD)
+    told = simulate(load_of("step"), Scale(min_replicas=1, max_replicas=1), WORLD)
     assert told.late(0.5) > 10 * WORLD.start_s
 
 

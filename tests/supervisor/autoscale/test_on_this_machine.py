@@ -52,7 +52,7 @@ def test_a_replica_comes_under_load_and_leaves_in_calm_and_a_killed_gateway_take
     tmp_path: Path,
 ) -> None:
     serve = Serve(port=0, open=True, slots=2, threads=1, gateways=2)
-    scale = Scale(most=2, calm=2.0)
+    scale = Scale(max_replicas=2, calm=2.0)
     autoscale = Autoscale(scale, slots=serve.slots, backend=Roomy())
     statuses: list[int] = []
     stop = threading.Event()
@@ -63,7 +63,7 @@ def test_a_replica_comes_under_load_and_leaves_in_calm_and_a_killed_gateway_take
 
     offer = ServiceSpec(MODEL, write_model(tmp_path), serve)
     ready = f'windlass_replicas{{model="{MODEL}",state="ready"}}'
-    with watched(Supervisor(offer, tmp_path / "logs", deciders=[autoscale])) as service:
+    with watched(Supervisor(offer, tmp_path / "logs", controllers=[autoscale])) as service:
         assert figure(service.url, ready) == 1
         clients = [threading.Thread(target=ask, args=(service.url,)) for _ in range(CLIENTS)]
         for client in clients:

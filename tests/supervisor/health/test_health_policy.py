@@ -26,22 +26,22 @@ def records(seen: list[Grade], health: HealthChecks) -> list[ReplicaHealth]:
 
 
 @given(grades, tables)
-def test_a_replica_turns_unwell_only_with_enough_bad_answers_of_the_last(
+def test_a_replica_turns_unhealthy_only_with_enough_bad_answers_of_the_last(
     seen: list[Grade], health: HealthChecks
 ) -> None:
     walk = records(seen, health)
     for at in range(1, len(walk)):
-        if walk[at - 1].is_well and not walk[at].is_well:
+        if walk[at - 1].is_healthy and not walk[at].is_healthy:
             assert sum(grade != "right" for grade in seen[max(0, at - health.of) : at]) >= health.bad
 
 
 @given(grades, tables)
-def test_a_replica_is_well_again_only_after_enough_good_answers_in_a_row(
+def test_a_replica_is_healthy_again_only_after_enough_good_answers_in_a_row(
     seen: list[Grade], health: HealthChecks
 ) -> None:
     walk = records(seen, health)
     for at in range(1, len(walk)):
-        if walk[at].is_well and not walk[at - 1].is_well:
+        if walk[at].is_healthy and not walk[at - 1].is_healthy:
             assert seen[at - health.good : at] == ["right"] * health.good
 
 
@@ -50,13 +50,13 @@ def test_a_single_bad_answer_never_changes_anything(
     grade: Grade, health: HealthChecks, before: int, after: int
 ) -> None:
     seen: list[Grade] = ["right"] * before + [grade] + ["right"] * after
-    assert all(record.is_well for record in records(seen, health))
+    assert all(record.is_healthy for record in records(seen, health))
 
 
 @given(grades, tables)
 def test_verdicts_do_not_flap(seen: list[Grade], health: HealthChecks) -> None:
     """Between two changes for the worse lie at least `good` good answers and a bad one."""
-    walk = [record.is_well for record in records(seen, health)]
+    walk = [record.is_healthy for record in records(seen, health)]
     falls = [at for at in range(1, len(walk)) if walk[at - 1] and not walk[at]]
     assert all(later - earlier >= health.good + 1 for earlier, later in itertools.pairwise(falls))
 

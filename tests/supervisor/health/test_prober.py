@@ -28,9 +28,14 @@ from windlass.spec.shape import LlamaShape
 from windlass.store.database import Database, open_database, sqlite_url
 from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
-from windlass.supervisor.health.golden_prompts import GoldenAnswer, differs, known_from, questions_for
+from windlass.supervisor.health.golden_prompts import (
+    GoldenAnswer,
+    differs,
+    golden_answer_of,
+    golden_prompts_for,
+)
 from windlass.supervisor.health.monitor import HealthWatch
-from windlass.supervisor.health.prober import Probed, Prober, Subject
+from windlass.supervisor.health.prober import Probed, Prober, ProbeTarget
 from windlass.supervisor.state import RunningReplica, ServiceState
 
 SHAPE = LlamaShape(vocabulary=300, context=256, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
@@ -83,7 +88,7 @@ def flipped(folder: Path, target: Path, bit: int = 30) -> Path:
 def prober(path: Path, folder: Path, db: Database) -> Prober:
     """A prober to be stepped by hand."""
     found: queue.SimpleQueue[Probed] = queue.SimpleQueue()
-    return Prober(Subject("r1", path, (("tiny@1", folder),)), HEALTH, db, found)
+    return Prober(ProbeTarget("r1", path, (("tiny@1", folder),)), HEALTH, db, found)
 
 
 def test_a_healthy_engine_answers_rightly_again_and_again(model: Path, db: Database) -> None:
@@ -137,19 +142,19 @@ def test_an_engine_that_never_says_a_word_is_silent(monkeypatch: pytest.MonkeyPa
 
 
 def test_questions_are_the_same_everywhere_and_fit_the_context() -> None:
-    assert questions_for(OFFERED) == questions_for(OFFERED)
+    assert golden_prompts_for(OFFERED) == golden_prompts_for(OFFERED)
     short = ModelInfo("x", "llama", 1, 16, 10, 8)
-    assert all(len(each.prompt) <= 8 and max(each.prompt) < 10 for each in questions_for(short))
+    assert all(len(each.prompt) <= 8 and max(each.prompt) < 10 for each in golden_prompts_for(short))
 
 
 def test_what_is_no_number_is_never_recorded_and_never_right(model: Path) -> None:
     with serving(model) as path, EngineClient(path) as asker:
-        heard = asker.ask(questions_for(OFFERED)[0].request("tiny@1"), 20)
-    expected = known_from(heard)
+        heard = asker.ask(golden_prompts_for(OFFERED)[0].request("tiny@1"), 20)
+    expected = golden_answer_of(heard)
     assert isinstance(expected, GoldenAnswer)
     assert differs(expected, heard) == ""
     heard.scores[1] = float("nan")
-    assert known_from(heard) is None
+    assert golden_answer_of(heard) is None
     assert "off by inf" in differs(expected, heard)
 
 
@@ -174,15 +179,15 @@ def test_a_replica_takes_requests_after_its_first_right_answer(model: Path, db: 
         watch = HealthWatch(HealthChecks(within=20, every=0.05), db)
         newcomer = running("new", path)
         first = watch.decide(ServiceState(DesiredService((group,)), (newcomer,)), 0.0)
-        unwell = ServiceState(DesiredService((group,)), (replace(newcomer, phase="unwell"),))
+        unhealthy = ServiceState(DesiredService((group,)), (replace(newcomer, phase="unhealthy"),))
         wait = threading.Event()
         for step in range(600):
-            later = watch.decide(unwell, float(step))
-            if later.well or wait.wait(0.05):
+            later = watch.decide(unhealthy, float(step))
+            if later.healthy or wait.wait(0.05):
                 break
         watch.close()
-    assert first.unwell == {"new": "not asked yet"}
-    assert later.well == {"new"}
+    assert first.unhealthy == {"new": "not probed yet"}
+    assert later.healthy == {"new"}
 
 
 def test_answers_of_earlier_starts_are_forgotten_where_that_is_asked_for(model: Path, db: Database) -> None:

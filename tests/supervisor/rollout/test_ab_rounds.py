@@ -1,4 +1,4 @@
-"""Rounds between two real engines: equal ones, one that computes no numbers, encoders, one that is away."""
+"""Rounds between two real engines: equal ones, one that computes NaN, encoders, one that is away."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windlass.spec.protocol.wire import ModelInfo
 from windlass.spec.shape import BertShape, LlamaShape, Network
 from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
 from windlass.supervisor.rollout.ab_rounds import Rounds, Side, side_of
-from windlass.supervisor.rollout.eval_texts import OWN_PASSAGES, Passages, cut, find_passages, read_held_out
+from windlass.supervisor.rollout.eval_texts import OWN_TEXTS, EvalTexts, cut, find_eval_texts, read_held_out
 
 LLAMA = LlamaShape(vocabulary=90, context=128, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
 BERT = BertShape(vocabulary=90, context=64, layers=2, width=32, heads=4, ffn_width=48)
@@ -57,11 +57,11 @@ def side(folder: Path, name: str, shape: Network) -> Iterator[Side]:
 
 
 @contextmanager
-def rounds(stable: Side, candidate: Side) -> Iterator[tuple[Rounds, Passages]]:
+def rounds(stable: Side, candidate: Side) -> Iterator[tuple[Rounds, EvalTexts]]:
     """Rounds to be stepped by hand, and what they are about."""
     made = Rounds(stable, candidate, "", None)
     with EngineClient(stable.socket) as asker:
-        yield made, find_passages("", None, stable.served, asker)
+        yield made, find_eval_texts("", None, stable.served, asker)
 
 
 def test_a_version_equal_to_the_other_scores_and_answers_the_same(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_version_equal_to_the_other_scores_and_answers_the_same(tmp_path: Path
         rounds(old, new) as (one, text),
     ):
         found = [one.step(text, number) for number in range(4)]
-    assert (text.origin, len(text.passages)) == ("own", OWN_PASSAGES)
+    assert (text.origin, len(text.texts)) == ("own", OWN_TEXTS)
     for each in found:
         assert each.candidate_bits == pytest.approx(each.stable_bits, rel=1e-3)
         assert (each.candidate.tokens, each.candidate.failed, each.fault) == (each.stable.tokens, False, "")
@@ -84,7 +84,7 @@ def test_scores_that_are_no_numbers_are_a_fault(tmp_path: Path) -> None:
         found = one.step(text, 0)
     assert found.candidate.failed
     assert not found.stable.failed
-    assert "no number" in found.fault
+    assert "NaN or infinity" in found.fault
 
 
 def test_a_version_that_is_away_is_not_judged_by_that(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_encoders_are_compared_by_failures_and_time(tmp_path: Path) -> None:
 
 def test_passages_fit_the_context_and_cover_the_text() -> None:
     text = "The windlass lifts the anchor, slowly. " * 40
-    passages = cut(text, 64)
-    assert "".join(each.text for each in passages) == text[: 16 * len(passages)]
-    assert all(len(each.text) == 16 for each in passages)
+    texts = cut(text, 64)
+    assert "".join(each.text for each in texts) == text[: 16 * len(texts)]
+    assert all(len(each.text) == 16 for each in texts)
 
 
 def test_held_out_text_must_be_there_and_be_text(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_wish_of_another_process_is_taken_and_driven(service: Service) -> None
 def test_a_promoted_version_becomes_prod_and_the_old_one_leaves_after_its_standby(service: Service) -> None:
     service.rollouts.start("base@2", "canary", POLICY, ME)
     service.step(3)
-    service.rollouts.wish("base", "promote", ME)
+    service.rollouts.command("base", "promote", ME)
     service.step(2)
     assert service.newest().state == "promoted"
     assert str(service.registry.find("base@prod")) == "base@2"
@@ -99,7 +99,7 @@ def test_an_aborted_version_leaves_everything_as_it_was(service: Service) -> Non
     before = service.wanted
     service.rollouts.start("base@2", "canary", POLICY, ME)
     service.step(3)
-    service.rollouts.wish("base", "abort", ME)
+    service.rollouts.command("base", "abort", ME)
     service.step(2)
     assert service.wanted == before
     assert str(service.registry.find("base@prod")) == "base@1"
@@ -128,7 +128,7 @@ def test_a_version_whose_tokenizer_is_broken_is_rolled_back(service: Service, tm
 
 
 def test_a_version_that_is_served_already_or_gone_is_refused(service: Service) -> None:
-    for candidate, said in (("base@1", "served already"), ("base@9", "no version 9")):
+    for candidate, said in (("base@1", "already served"), ("base@9", "no version 9")):
         service.rollouts.start(candidate, "canary", POLICY, ME)
         service.step(2)
         record = service.newest()
@@ -209,6 +209,6 @@ def test_a_version_under_way_cannot_be_deleted(service: Service) -> None:
     service.step(2)
     with pytest.raises(InUse):
         service.registry.delete("base@2")
-    service.rollouts.wish("base", "abort", ME)
+    service.rollouts.command("base", "abort", ME)
     service.step(2)
     service.registry.delete("base@2")

@@ -14,7 +14,7 @@ from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.rollout.ab_rounds import bits_per_byte, repetition_of
 from windlass.supervisor.rollout.report import markdown, report_of
 from windlass.supervisor.rollout.rollout_state import RolloutState
-from windlass.supervisor.rollout.stages import course_of
+from windlass.supervisor.rollout.stages import stages_of
 from windlass.supervisor.state import Phase, RunningReplica, ServiceState
 
 STABLE = ReplicaGroup((Item("base@3", Path("/3")),), replicas=2)
@@ -66,7 +66,7 @@ class Stage:
 def judged_text(drive: RolloutState) -> None:
     """Evidence about held-out text, which rounds of real engines give elsewhere."""
     for _ in range(40):
-        drive.case = drive.case.after({"held_out": 0.0})
+        drive.evidence = drive.evidence.after({"held_out": 0.0})
 
 
 def test_a_good_version_gets_more_and_more_until_it_is_promoted() -> None:
@@ -177,11 +177,11 @@ def test_more_requests_come_only_when_enough_replicas_are_ready_for_them() -> No
 def test_a_person_ends_it_at_any_time() -> None:
     stage = Stage(drive_of())
     stage.play(20)
-    stage.drive.step(stage.view(), 21.0, wish="abort")
+    stage.drive.step(stage.view(), 21.0, command="abort")
     assert stage.drive.state == "aborted"
     other = Stage(drive_of())
     other.play(20)
-    other.drive.step(other.view(), 21.0, wish="promote")
+    other.drive.step(other.view(), 21.0, command="promote")
     assert other.drive.state == "promoted"
 
 
@@ -196,7 +196,7 @@ def test_fixed_weights_and_shadows_are_held_until_somebody_decides() -> None:
 
 
 def test_a_shadow_before_the_canary_gets_copies_and_no_requests() -> None:
-    course = course_of("canary", Rollout(shadow=0.3))
+    course = stages_of("canary", Rollout(shadow=0.3))
     assert (course.stages[0].weight, course.stages[0].shadow) == (0.0, 0.3)
     assert [stage.weight for stage in course.stages[1:]] == [0.05, 0.25, 0.5, 1.0]
 

@@ -35,7 +35,7 @@ def play(folder: Path, rank: int) -> None:
     if isinstance(pipeline, AsyncPipeline):
         told.append({"versions": pipeline.max_versions})
     (folder / f"told.{rank}.json").write_text(json.dumps(told))
-    weights = {h.name: h.tensor.detach().clone() for h in trainer.strategy.held.holdings}
+    weights = {h.name: h.tensor.detach().clone() for h in trainer.strategy.params.holdings}
     save_file(weights, folder / f"weights.{rank}.safetensors")
 
 

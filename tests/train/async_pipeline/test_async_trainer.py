@@ -22,14 +22,14 @@ from windlass.spec.layout import parse_layout
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.train.async_pipeline.async_trainer import (
-    BORDER_EVERY,
+    DRAIN_EVERY,
     clip_apart,
     limit_of_part,
-    next_border,
+    next_boundary,
     refusals,
 )
 from windlass.train.loop import save_run
-from windlass.train.replan import LOOK_AT
+from windlass.train.replan import REPLAN_AT
 
 SCENES_FILE = Path(__file__).with_name("flow_scenes.py")
 FLOW = "schedule=asynchronous"
@@ -92,7 +92,7 @@ def perform(scenes: dict[str, str], corpus: Path, home: Path) -> Played:
 
 
 def flow_run(corpus: CorpusFacts, layout: str, *, tied: bool = True) -> Run:
-    """A run with batches of 8 sequences and borders after steps 5, 8, 10 and 12."""
+    """A run with batches of 8 sequences and boundaries after steps 5, 8, 10 and 12."""
     data: dict[str, Any] = {
         "name": "flow",
         "seed": 7,
@@ -222,14 +222,14 @@ def blank_run(**changed: Any) -> Run:
 @given(step=st.integers(0, 3000), evaluate=st.integers(1, 300), save=st.integers(1, 300))
 def test_a_border_comes_soon_and_no_later_than_the_loop_needs_it(step: int, evaluate: int, save: int) -> None:
     run = blank_run(steps=10_000, time_s=60.0, evaluate_every=evaluate, checkpoint_every=save)
-    border = next_border(run, step)
-    assert step < border <= step + BORDER_EVERY
-    needed = [n for n in range(step + 1, border) if n % evaluate == 0 or n % save == 0 or n in LOOK_AT]
+    boundary = next_boundary(run, step)
+    assert step < boundary <= step + DRAIN_EVERY
+    needed = [n for n in range(step + 1, boundary) if n % evaluate == 0 or n % save == 0 or n in REPLAN_AT]
     assert needed == []
 
 
 def test_the_last_step_is_a_border() -> None:
-    assert next_border(blank_run(steps=7, evaluate_every=100, checkpoint_every=100), 3) == 7
+    assert next_boundary(blank_run(steps=7, evaluate_every=100, checkpoint_every=100), 3) == 7
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ CUT = Partition(pieces=(), features={}, how="by hand")
 
 
 class Threads:
-    """A crew of threads of this process."""
+    """A group of threads of this process."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -59,7 +59,7 @@ class Threads:
     def rank(self) -> int:
         return int(self._local.rank)
 
-    def share(self, fact: Any) -> list[Any]:
+    def all_gather_json(self, fact: Any) -> list[Any]:
         self._facts[self.rank] = json.dumps(fact)
         self._barrier.wait()
         heard = [json.loads(said) for said in self._facts]
@@ -94,15 +94,23 @@ class Worker:
             holding.tensor.grad = whole_values(holding.name, 99)[inside].clone()
         self.optimizer.step()
 
-    def save(self, folder: Path, crew: ProcessGroup, step: int = 1, keep: int = 10, **more: Any) -> Path:
+    def save(self, folder: Path, group: ProcessGroup, step: int = 1, keep: int = 10, **more: Any) -> Path:
         state = State(step, step * 4, step * 0.5)
-        layout = Layout(dp=crew.world)
+        layout = Layout(dp=group.world)
         return save_checkpoint(
-            folder, self.holdings, self.optimizer, state, keep=keep, crew=crew, layout=layout, cut=CUT, **more
+            folder,
+            self.holdings,
+            self.optimizer,
+            state,
+            keep=keep,
+            group=group,
+            layout=layout,
+            cut=CUT,
+            **more,
         )
 
-    def restore(self, folder: Path, crew: ProcessGroup, **more: Any) -> Any:
-        return restore_newest(folder, self.holdings, self.optimizer, crew=crew, **more)
+    def restore(self, folder: Path, group: ProcessGroup, **more: Any) -> Any:
+        return restore_newest(folder, self.holdings, self.optimizer, group=group, **more)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, by name and box."""
@@ -138,11 +146,11 @@ def parts_of(world: int, dimension: int = 0) -> Boxes:
 
 def save_as(boxes: Boxes, folder: Path, step: int = 1, keep: int = 10) -> None:
     """Save the same weights and moments, held by as many ranks as there are lists of boxes."""
-    crew = Threads(len(boxes))
+    group = Threads(len(boxes))
     workers = [Worker(own, seed=1) for own in boxes]
     for worker in workers:
         worker.step()
-    crew.run(lambda rank: workers[rank].save(folder, crew, step, keep))
+    group.run(lambda rank: workers[rank].save(folder, group, step, keep))
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
@@ -201,12 +209,13 @@ def box_in(draw: st.DrawFn, shape: Sequence[int]) -> Slice:
 @pytest.mark.parametrize("world", [1, 3])
 def test_the_crew_of_these_tests_is_a_crew(world: int) -> None:
     """As test_processes.py finds it of torch's."""
-    crew = Threads(world)
+    group = Threads(world)
     facts = [{"rank": rank, "text": "x" * (10 * rank)} for rank in range(world)]
     assert (
-        crew.run(lambda rank: crew.share({"rank": crew.rank, "text": "x" * (10 * rank)})) == [facts] * world
+        group.run(lambda rank: group.all_gather_json({"rank": group.rank, "text": "x" * (10 * rank)}))
+        == [facts] * world
     )
-    assert world > 1 or SingleProcess().share(facts[0]) == facts
+    assert world > 1 or SingleProcess().all_gather_json(facts[0]) == facts
 
 
 @settings(max_examples=20, deadline=None)
@@ -216,11 +225,11 @@ def test_what_one_layout_saved_another_reads_bit_by_bit(
 ) -> None:
     folder = tmp_path_factory.mktemp("checkpoints")
     save_as(written, folder)
-    crew = Threads(len(wanted))
+    group = Threads(len(wanted))
     readers = [Worker(own) for own in wanted]
     expected = [Worker(own, seed=1) for own in wanted]
-    told = crew.run(lambda rank: readers[rank].restore(folder, crew))
-    assert told == [(State(1, 4, 0.5), {}, [])] * crew.world
+    told = group.run(lambda rank: readers[rank].restore(folder, group))
+    assert told == [(State(1, 4, 0.5), {}, [])] * group.world
     for reader, like in zip(readers, expected, strict=True):
         like.step()
         assert same(reader.tensors(), like.tensors())
@@ -301,9 +310,9 @@ def test_a_model_that_is_whole_has_whole_holdings(tmp_path: Path) -> None:
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     save_checkpoint(
         tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(1, 1, 1.0),
-        keep=1, crew=SingleProcess(), layout=Layout(), cut=CUT,
+        keep=1, group=SingleProcess(), layout=Layout(), cut=CUT,
     )  # fmt: skip
-    restore_newest(tmp_path, holdings_of(other), torch.optim.AdamW(other.parameters()), crew=SingleProcess())
+    restore_newest(tmp_path, holdings_of(other), torch.optim.AdamW(other.parameters()), group=SingleProcess())
     assert torch.equal(model.weight, other.weight)
     assert torch.equal(model.bias, other.bias)
 
@@ -317,11 +326,11 @@ def test_the_layout_that_wrote_it_can_be_seen(tmp_path: Path) -> None:
 
 def test_extras_come_back_as_they_were(tmp_path: Path) -> None:
     boxes = parts_of(2)
-    workers, crew = [Worker(own, seed=1) for own in boxes], Threads(2)
+    workers, group = [Worker(own, seed=1) for own in boxes], Threads(2)
     extras = [
         {"outer": {h.name: h.tensor.detach() * 3 for h in w.holdings if h.name != "scale"}} for w in workers
     ]
-    crew.run(lambda rank: workers[rank].save(tmp_path, crew, extra=extras[rank]))
+    group.run(lambda rank: workers[rank].save(tmp_path, group, extra=extras[rank]))
     reader = alone()
     _, extra, _ = reader.restore(tmp_path, SingleProcess(), extra_kinds=("outer", "residual"))
     assert sorted(extra) == ["outer"]
@@ -331,7 +340,7 @@ def test_extras_come_back_as_they_were(tmp_path: Path) -> None:
 
 def replicas_saved(folder: Path) -> list[Worker]:
     """Two replicas of two ranks each, whose moments and residuals differ."""
-    boxes, crew = parts_of(2), Threads(4)
+    boxes, group = parts_of(2), Threads(4)
     workers = [Worker(boxes[rank % 2], seed=1) for rank in range(4)]
     for rank, worker in enumerate(workers):
         for holding in worker.holdings:
@@ -342,9 +351,9 @@ def replicas_saved(folder: Path) -> list[Worker]:
 
     def save(rank: int) -> None:
         residual = {h.name: torch.full_like(h.tensor, 7.0 + rank // 2) for h in workers[rank].holdings}
-        workers[rank].save(folder, crew, extra={"residual": residual}, replica=rank // 2)
+        workers[rank].save(folder, group, extra={"residual": residual}, replica=rank // 2)
 
-    crew.run(save)
+    group.run(save)
     return workers
 
 
@@ -417,22 +426,22 @@ def test_damage_to_any_part_is_found_by_all(tmp_path: Path, part: int, world: in
         path.unlink()
     else:
         path.write_bytes(data if harm == "flip" else data[:-7])
-    crew = Threads(world)
+    group = Threads(world)
     workers = [Worker(own) for own in parts_of(world)]
-    told = crew.run(lambda rank: workers[rank].restore(tmp_path, crew))
-    for state, _, passed_over in told:
+    told = group.run(lambda rank: workers[rank].restore(tmp_path, group))
+    for state, _, skipped in told:
         assert state.step == 1
-        assert len(passed_over) == 1
-        assert path.name in passed_over[0]
+        assert len(skipped) == 1
+        assert path.name in skipped[0]
 
 
 def test_a_checkpoint_of_another_model_is_passed_over(tmp_path: Path) -> None:
     worker = alone(seed=1)
     worker.holdings = worker.holdings[:1]
     worker.save(tmp_path, SingleProcess(), 1)
-    state, _, passed_over = alone().restore(tmp_path, SingleProcess())
+    state, _, skipped = alone().restore(tmp_path, SingleProcess())
     assert state is None
-    assert "no part holds 'norm.weight'" in passed_over[0]
+    assert "no part holds 'norm.weight'" in skipped[0]
 
 
 def test_a_weight_of_another_size_is_named_with_both(tmp_path: Path) -> None:
@@ -440,8 +449,8 @@ def test_a_weight_of_another_size_is_named_with_both(tmp_path: Path) -> None:
     worker.save(tmp_path, SingleProcess(), 1)
     first = worker.holdings[0]
     worker.holdings[0] = replace(first, shape=(9, 4))
-    _, _, passed_over = worker.restore(tmp_path, SingleProcess())
-    assert "'embedding.weight' is [6, 4] here, not [9, 4]" in passed_over[0]
+    _, _, skipped = worker.restore(tmp_path, SingleProcess())
+    assert "'embedding.weight' is [6, 4] here, not [9, 4]" in skipped[0]
 
 
 def test_nothing_to_restore_leaves_the_weights_alone(tmp_path: Path) -> None:
@@ -454,16 +463,16 @@ def test_nothing_to_restore_leaves_the_weights_alone(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_for_one_fails_all_alike_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    crew, boxes = Threads(3), parts_of(3)
+    group, boxes = Threads(3), parts_of(3)
     workers = [Worker(own, seed=1) for own in boxes]
-    crew.run(lambda rank: workers[rank].save(tmp_path, crew, 1))
+    group.run(lambda rank: workers[rank].save(tmp_path, group, 1))
     with monkeypatch.context() as patch:
         fill_disk_at(failing, patch)
-        told = crew.run(lambda rank: failure_of(lambda: workers[rank].save(tmp_path, crew, 2)))
+        told = group.run(lambda rank: failure_of(lambda: workers[rank].save(tmp_path, group, 2)))
     assert len(set(told)) == 1
     assert "no space left on the device" in told[0]
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-00000001"]
-    crew.run(lambda rank: workers[rank].save(tmp_path, crew, 2))
+    group.run(lambda rank: workers[rank].save(tmp_path, group, 2))
     verify(StoreDir(committed(tmp_path)[-1]))
 
 
@@ -491,10 +500,10 @@ def failure_of(work: Callable[[], object]) -> str:
 
 def test_parts_on_disks_of_their_own_are_noticed(tmp_path: Path) -> None:
     """Two machines with a folder of the same name each, which they do not share."""
-    crew, boxes = Threads(2), parts_of(2)
+    group, boxes = Threads(2), parts_of(2)
     workers = [Worker(own, seed=1) for own in boxes]
-    told = crew.run(lambda rank: failure_of(lambda: workers[rank].save(tmp_path / str(rank), crew)))
-    assert "machines of a run share its directory" in told[0]
+    told = group.run(lambda rank: failure_of(lambda: workers[rank].save(tmp_path / str(rank), group)))
+    assert "all nodes must mount the same directory" in told[0]
     assert not committed(tmp_path / "0")
 
 
@@ -502,10 +511,10 @@ def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
     worker, like = alone(seed=1), alone(seed=1)
     worker.step()
     like.step()
-    means = SaveOptions(buffers=Buffers())
+    options = SaveOptions(buffers=Buffers())
     for step in (1, 2):  # the second time into the same memory
-        saving = saving_of(worker, tmp_path, step, means=means)
-        saving.begin(worker.holdings, worker.optimizer, beside=True, copy_later=True)
+        saving = saving_of(worker, tmp_path, step, options=options)
+        saving.begin(worker.holdings, worker.optimizer, background=True, copy_later=True)
         saving.finish_copy()
         worker.step()
         path = saving.end()
@@ -520,13 +529,13 @@ def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
 
 def saving_of(worker: Worker, folder: Path, step: int, **more: Any) -> AsyncSave:
     state = State(step, step * 4, step * 0.5)
-    return AsyncSave(folder, state, keep=10, crew=SingleProcess(), layout=Layout(), cut=CUT, **more)
+    return AsyncSave(folder, state, keep=10, group=SingleProcess(), layout=Layout(), cut=CUT, **more)
 
 
 def test_a_commit_beside_is_told_when_it_is_done(tmp_path: Path) -> None:
     worker, told = alone(seed=1), Queue[Path | WindlassError]()
     saving = saving_of(worker, tmp_path, 1)
-    saving.begin(worker.holdings, worker.optimizer, beside=True)
+    saving.begin(worker.holdings, worker.optimizer, background=True)
     path = saving.end(told.put)
     assert told.get(timeout=60) == path
     verify(StoreDir(path))
@@ -537,7 +546,7 @@ def test_a_commit_beside_that_fails_is_told_and_leaves_nothing(
 ) -> None:
     worker, told = alone(seed=1), Queue[Path | WindlassError]()
     saving = saving_of(worker, tmp_path, 1)
-    saving.begin(worker.holdings, worker.optimizer, beside=True)
+    saving.begin(worker.holdings, worker.optimizer, background=True)
     fill_disk_at("manifest.json", monkeypatch)
     saving.end(told.put)
     failure = told.get(timeout=60)
@@ -549,7 +558,7 @@ def test_a_commit_beside_that_fails_is_told_and_leaves_nothing(
 def test_a_save_that_is_given_up_is_debris(tmp_path: Path) -> None:
     worker = alone(seed=1)
     saving = saving_of(worker, tmp_path, 1)
-    saving.begin(worker.holdings, worker.optimizer, beside=True)
+    saving.begin(worker.holdings, worker.optimizer, background=True)
     saving.give_up()
     assert committed(tmp_path) == []
     worker.save(tmp_path, SingleProcess(), 2)
@@ -581,7 +590,7 @@ def test_a_file_that_did_not_change_is_not_written_again(tmp_path: Path) -> None
         model.weight.data += change
         save_checkpoint(
             tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(step, step, 1.0),
-            keep=10, crew=SingleProcess(), layout=Layout(), cut=CUT,
+            keep=10, group=SingleProcess(), layout=Layout(), cut=CUT,
         )  # fmt: skip
     one, two, three = ((path / "part-00000.safetensors").stat().st_ino for path in committed(tmp_path))
     assert one == two != three
@@ -593,15 +602,15 @@ def test_a_file_that_did_not_change_is_not_written_again(tmp_path: Path) -> None
 def test_one_of_every_so_many_steps_stays(tmp_path: Path) -> None:
     worker = alone(seed=1)
     for step in (2, 4, 6, 8, 10, 12):
-        means = SaveOptions(keep_every=5, spared=lambda: ["step-00000004"])
+        options = SaveOptions(keep_every=5, protected=lambda: ["step-00000004"])
         saving = AsyncSave(
             tmp_path,
             State(step, step, 1.0),
             keep=1,
-            crew=SingleProcess(),
+            group=SingleProcess(),
             layout=Layout(),
             cut=CUT,
-            means=means,
+            options=options,
         )
         saving.begin(worker.holdings, worker.optimizer)
         saving.end()
@@ -632,8 +641,8 @@ class Shelf:
 def test_what_is_whole_here_is_used_and_no_store_is_asked(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "store")
     shelf.keep(alone(seed=1).save(tmp_path / "here", SingleProcess(), 1))
-    state, _, passed_over = alone().restore(tmp_path / "here", SingleProcess(), spare=shelf)
-    assert (state.step, passed_over, shelf.asked) == (1, [], 0)
+    state, _, skipped = alone().restore(tmp_path / "here", SingleProcess(), remote=shelf)
+    assert (state.step, skipped, shelf.asked) == (1, [], 0)
 
 
 @pytest.mark.parametrize("harm", ["flip all", "remove all", "remove newest"])
@@ -647,11 +656,11 @@ def test_a_copy_takes_the_place_of_what_is_damaged_or_lost(tmp_path: Path, harm:
             path.write_bytes(path.read_bytes()[:-1] + b"!")
     else:
         shutil.rmtree(here if harm == "remove all" else committed(here)[-1])
-    crew = Threads(3)
+    group = Threads(3)
     workers = [Worker(own) for own in parts_of(3)]
-    for state, _, passed_over in crew.run(lambda rank: workers[rank].restore(here, crew, spare=shelf)):
+    for state, _, skipped in group.run(lambda rank: workers[rank].restore(here, group, remote=shelf)):
         assert state.step == 2
-        assert len(passed_over) == (2 if harm == "flip all" else 0)
+        assert len(skipped) == (2 if harm == "flip all" else 0)
     verify(StoreDir(committed(here)[-1]))
 
 
@@ -660,8 +669,8 @@ def test_the_one_before_is_nearer_than_a_copy_of_the_newest(tmp_path: Path) -> N
     for step in (1, 2):
         shelf.keep(alone(seed=step).save(here, SingleProcess(), step))
     (committed(here)[-1] / "part-00000.safetensors").write_bytes(b"rotten")
-    state, _, passed_over = alone().restore(here, SingleProcess(), spare=shelf)
-    assert (state.step, len(passed_over), shelf.asked) == (1, 1, 0)
+    state, _, skipped = alone().restore(here, SingleProcess(), remote=shelf)
+    assert (state.step, len(skipped), shelf.asked) == (1, 1, 0)
 
 
 def test_a_copy_that_is_damaged_too_gives_way_to_the_one_before(tmp_path: Path) -> None:
@@ -673,6 +682,6 @@ def test_a_copy_that_is_damaged_too_gives_way_to_the_one_before(tmp_path: Path) 
     digest = verify(StoreDir(newest)).files[name].sha256
     (tmp_path / "store" / "objects" / digest).write_bytes(b"rotten")
     (newest / name).unlink()
-    state, _, passed_over = alone().restore(here, SingleProcess(), spare=shelf)
+    state, _, skipped = alone().restore(here, SingleProcess(), remote=shelf)
     assert state.step == 1
-    assert len(passed_over) == 3
+    assert len(skipped) == 3

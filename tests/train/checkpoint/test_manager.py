@@ -72,12 +72,12 @@ class Learner:
     def begin(self) -> bool:
         state = State(self.step_number, self.step_number * 2, 1.0)
         return self.checkpoints.begin(
-            state, holdings_of(self.model), self.optimizer, crew=SingleProcess(), layout=Layout(), cut=CUT
+            state, holdings_of(self.model), self.optimizer, group=SingleProcess(), layout=Layout(), cut=CUT
         )
 
     def restore(self) -> State | None:
-        state, _, self.passed_over = self.checkpoints.restore(
-            holdings_of(self.model), self.optimizer, crew=SingleProcess()
+        state, _, self.skipped = self.checkpoints.restore(
+            holdings_of(self.model), self.optimizer, group=SingleProcess()
         )
         return state
 
@@ -131,7 +131,7 @@ def test_a_run_whose_disk_was_lost_goes_on_from_the_store(folder: Path, tmp_path
     told.wait(1, tier="store")
     shutil.rmtree(folder / "checkpoints")
     assert learner.restore() == State(0, 0, 1.0)
-    assert learner.passed_over == []
+    assert learner.skipped == []
 
 
 def test_a_store_that_does_not_work_is_told_and_the_run_goes_on(folder: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_store_that_does_not_work_is_told_and_the_run_goes_on(folder: Path, tm
     learner.save()
     told.wait(2, event="checkpoint", tier="local")
     learner.checkpoints.close(0.0)
-    assert "not sent" in told.wait(1, event="warning")[0]["message"]
+    assert "not uploaded" in told.wait(1, event="warning")[0]["message"]
     assert learner.restore() == State(1, 2, 1.0)
 
 

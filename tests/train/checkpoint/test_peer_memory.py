@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.train.checkpoint.peer_memory import buddies
+from windlass.train.checkpoint.peer_memory import replica_peers
 
 nodes = st.lists(st.sampled_from("abcd"), min_size=1, max_size=12)
 
 
 @given(nodes)
 def test_everybody_keeps_one_copy_and_nobody_their_own(named: list[str]) -> None:
-    to = buddies(named)
+    to = replica_peers(named)
     assert sorted(to) == list(range(len(named)))
     if len(named) > 1:
         assert all(rank != buddy for rank, buddy in enumerate(to))
@@ -29,7 +29,7 @@ def test_everybody_keeps_one_copy_and_nobody_their_own(named: list[str]) -> None
 def test_no_copy_stays_on_its_machine_where_that_can_be(named: list[str]) -> None:
     fullest = max(named.count(node) for node in named)
     if 2 * fullest <= len(named):
-        assert all(named[rank] != named[buddy] for rank, buddy in enumerate(buddies(named)))
+        assert all(named[rank] != named[buddy] for rank, buddy in enumerate(replica_peers(named)))
 
 
 RANK = """
@@ -61,12 +61,12 @@ held = [holding(name) for name in SHAPES]
 optimizer = torch.optim.AdamW([h.tensor for h in held], lr=0.0, weight_decay=0.0)
 for h in held:
     h.tensor.grad = torch.ones_like(h.tensor)
-tier, crew = MemoryTier(DistributedGroup(), nodes=["one", "two", "one", "two"][:world]), DistributedGroup()
+tier, group = MemoryTier(DistributedGroup(), nodes=["one", "two", "one", "two"][:world]), DistributedGroup()
 for step in (1, 2, 3):
     optimizer.step()
     part = take_part(held, optimizer, {}, keys=claims_of(held, None), replica=None)
     tier.keep(part, State(step, step, 1.0))
-shares = crew.share([[k.rank for k in tier.kept()], tier.steps])
+shares = group.all_gather_json([[k.rank for k in tier.kept()], tier.steps])
 covered, right = {}, True
 for name, kind, box, tensor in tier.pieces():
     covered[f"{name}.{kind}"] = covered.get(f"{name}.{kind}", 0) + tensor.numel()

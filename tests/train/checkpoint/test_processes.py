@@ -31,7 +31,7 @@ from windlass.train.checkpoint.async_save import State, restore_newest, save_che
 order, folder, meet = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 rank, world = int(sys.argv[4]), int(sys.argv[5])
 dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
-crew = DistributedGroup()
+group = DistributedGroup()
 SHAPES = {"in": (300, 40), "out": (40, 300), "norm": (300,)}
 
 def values(name, seed):
@@ -52,7 +52,7 @@ def trained(dimension):
 
 def save(step, dimension=0):
     held, optimizer = trained(dimension)
-    save_checkpoint(folder, held, optimizer, State(step, step, 1.0), keep=3, crew=crew,
+    save_checkpoint(folder, held, optimizer, State(step, step, 1.0), keep=3, group=group,
                     layout=Layout(sharded=world), cut=Partition(pieces=(), features={}, how="by hand"))
 
 told = {}
@@ -76,10 +76,10 @@ elif order == "restore":
     for h in held:
         h.tensor.data.zero_()
         optimizer.state[h.tensor] = {}
-    state, _, passed_over = restore_newest(folder, held, optimizer, crew=crew)
+    state, _, skipped = restore_newest(folder, held, optimizer, group=group)
     found = [h.tensor.detach() for h in held] + [optimizer.state[h.tensor]["exp_avg_sq"] for h in held]
-    told = {"step": state.step, "same": all(map(torch.equal, found, wanted)), "passed_over": passed_over}
-told["heard"] = crew.share({"rank": rank, "text": "x" * (10 * rank)})
+    told = {"step": state.step, "same": all(map(torch.equal, found, wanted)), "skipped": skipped}
+told["heard"] = group.all_gather_json({"rank": rank, "text": "x" * (10 * rank)})
 dist.destroy_process_group()
 print(json.dumps(told))
 """
@@ -111,7 +111,7 @@ def test_two_processes_save_and_three_go_on(saved: tuple[Path, Any], tmp_path: P
     parts = sorted(path.name for path in committed(folder)[-1].glob("part-*"))
     assert parts == ["part-00000.safetensors", "part-00001.safetensors"]
     told = run("restore", folder, 3, tmp_path / "meet")
-    assert [(t["step"], t["same"], t["passed_over"]) for t in told] == [(1, True, [])] * 3
+    assert [(t["step"], t["same"], t["skipped"]) for t in told] == [(1, True, [])] * 3
 
 
 def test_every_fact_is_heard_by_all_in_the_order_of_ranks(saved: tuple[Any, list[dict[str, Any]]]) -> None:

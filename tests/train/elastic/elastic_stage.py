@@ -141,7 +141,7 @@ class Stage:
         assert actor.process.poll() != 0, f"{actor.name} has ended already: {self.states()}"
         return actor.lobby is not None
 
-    def border(self, *names: str, stop: bool = False, departs: bool = False) -> None:
+    def drain(self, *names: str, stop: bool = False, departs: bool = False) -> None:
         for name in names:
             self.actors[name].send(DrainAtStep(self.epoch, self.generation, stop, departs))
 

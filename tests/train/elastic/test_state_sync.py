@@ -24,11 +24,11 @@ def test_whoever_holds_no_state_goes_back_as_little_as_it_can(
     for _ in range(7):
         lost.step()
         if lost.step_number == remembered:
-            lost.remember()
+            lost.keep_in_memory()
         if lost.step_number == saved:
             lost.save()
     lost.ledger.write(durable=True)
-    newcomer = Trainer(run, tmp_path, EventLog(tmp_path, rank=0), fill=False, generation=2)
+    newcomer = Trainer(run, tmp_path, EventLog(tmp_path, rank=0), init_weights=False, generation=2)
     newcomer.memory = lost.memory
 
     settled = settle(newcomer, None, [None])

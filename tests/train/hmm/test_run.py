@@ -136,7 +136,7 @@ def test_a_damaged_checkpoint_is_passed_over(make: MakeRun) -> None:
     newest.write_bytes(data)
     assert train(broken, never)
     assert events(broken, "resumed")[0]["step"] == 2
-    assert "passed over" in events(broken, "warning")[0]["message"]
+    assert "skipped" in events(broken, "warning")[0]["message"]
     assert tables(broken) == tables(whole)
 
 
@@ -178,7 +178,7 @@ def test_a_time_budget_ends_a_run(make: MakeRun) -> None:
     folder = make("a", steps=None, time="1ms")
     assert train(folder, never)
     assert events(folder, "finished")[0]["step"] == 1
-    assert events(folder, "converged")[0]["reason"] == "the time is over"
+    assert events(folder, "converged")[0]["reason"] == "the time is up"
 
 
 def test_double_precision_climbs_as_high(make: MakeRun) -> None:

@@ -87,7 +87,7 @@ sys.exit("torch" in sys.modules)
 def test_asking_for_nothing_says_what_to_ask_for(spelling: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tag", str(spelling)]) == 2
     assert "--text" in capsys.readouterr().err
-    assert main(["tag", str(spelling), "--states", "--most", "0"]) == 2
+    assert main(["tag", str(spelling), "--states", "--top", "0"]) == 2
 
 
 @pytest.mark.slow

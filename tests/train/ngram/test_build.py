@@ -147,7 +147,7 @@ def test_text_that_is_too_small_for_discounts_is_told_so(make: Any, tmp_path: Pa
     assert made is not None
     assert made.notes[0] == (
         "order 1: the text is too small or too regular for its own discounts (none has the count 2 or 3);"
-        " taking 0.5, 1, 1.5 from counts of 1, 2 and more"
+        " subtracting 0.5, 1, 1.5 from counts of 1, 2 and more"
     )
 
 

@@ -42,7 +42,7 @@ def test_sentences_score_as_lmplz_scored_them(tmp_path: Path, prune: tuple[int, 
 
 def test_who_has_no_kenlm_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(NotFound, match="is not here") as refused:
+    with pytest.raises(NotFound, match="is not installed") as refused:
         find_kenlm()
     assert "tools/kenlm DIRECTORY" in str(refused.value)
     (tmp_path / "site").mkdir()

@@ -24,8 +24,8 @@ def test_beam_gives_the_same_bytes_as_the_pool(tmp_path: Path) -> None:
     tokens = np.where(random.random(5000) < 0.05, 0, random.geometric(0.05, 5000) % 3000).astype(np.uint16)
     tokens[-1] = 0
     settings = CountSettings(Packing(4, 3000, 0), (0, 0, 1, 1), 1 << 30, 1, block=700)
-    hands = BeamCountExecutor(BeamRunner(), str(tmp_path / "scratch"))
-    there = Build(ArraySource(tokens), settings, tmp_path / "there", hands=hands).run()
+    executor = BeamCountExecutor(BeamRunner(), str(tmp_path / "scratch"))
+    there = Build(ArraySource(tokens), settings, tmp_path / "there", executor=executor).run()
     here = Build(ArraySource(tokens), settings, tmp_path / "here").run()
     assert there is not None
     assert here is not None

@@ -29,13 +29,13 @@ from windlass.train.hmm import expectation
 from windlass.train.hmm.checkpoints import load_checkpoint
 from windlass.train.hmm.run import train
 from windlass.train.loop import save_run
-from windlass.train.server.hmm.hmm_worker import HiddenHand
+from windlass.train.server.hmm.hmm_worker import HmmTaskRunner
 
 pytestmark = pytest.mark.slow
 MakeRun = Callable[..., Run]
 
 
-def _load_company() -> ModuleType:
+def _load_server_group() -> ModuleType:
     spec = importlib.util.spec_from_file_location("server_group", Path(__file__).with_name("server_group.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -44,7 +44,7 @@ def _load_company() -> ModuleType:
     return module
 
 
-Company = _load_company().Company
+LocalCluster = _load_server_group().LocalCluster
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +73,10 @@ def local(run: Run, folder: Path) -> Path:
 
 
 def on_servers(run: Run, folder: Path, workers: int, stopped: Callable[[Any], bool] = lambda _: False) -> str:
-    company = Company(run, folder)
+    cluster = LocalCluster(run, folder)
     for number in range(workers):
-        company.hire(f"worker {number}")
-    return str(company.train(lambda: stopped(company.chief)))
+        cluster.start_worker(f"worker {number}")
+    return str(cluster.train(lambda: stopped(cluster.primary)))
 
 
 def weights(folder: Path) -> HmmWeights:
@@ -108,7 +108,7 @@ def test_synchronous_workers_end_with_the_bits_of_the_local_run(
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(make: MakeRun, tmp_path: Path) -> None:
     run = make(2)
-    assert on_servers(run, tmp_path / "served", 2, lambda chief: chief.step >= 3) == "stopped"
+    assert on_servers(run, tmp_path / "served", 2, lambda primary: primary.step >= 3) == "stopped"
     assert on_servers(run, tmp_path / "served", 1) == "finished"
     assert_same(tmp_path / "served", local(run, tmp_path / "local"))
 
@@ -138,22 +138,22 @@ def test_an_iteration_ends_where_the_next_one_has_begun_too(
     """One part of the second iteration is held back until another worker is well into the third."""
     run = make(2, steps=5, mode="asynchronous")
     run = run.model_copy(update={"evaluate_every": 5, "checkpoint_every": 5})
-    company, do = Company(run, tmp_path / "served"), HiddenHand.do
+    cluster, do = LocalCluster(run, tmp_path / "served"), HmmTaskRunner.do
     held_back = list[int]()
 
-    def slowly(hand: HiddenHand, order: dict[str, Any], lines: Any) -> dict[str, Any]:
-        facts = do(hand, order, lines)
+    def slowly(runner: HmmTaskRunner, order: dict[str, Any], connections: Any) -> dict[str, Any]:
+        facts = do(runner, order, connections)
         if (order["batch"], order["part"]) == (1, 7):
             until_s = time.monotonic() + 30
-            while company.chief.samples < 64 and time.monotonic() < until_s:
+            while cluster.primary.samples < 64 and time.monotonic() < until_s:
                 time.sleep(0.002)
-            held_back.append(company.chief.samples)
+            held_back.append(cluster.primary.samples)
         return facts
 
-    monkeypatch.setattr(HiddenHand, "do", slowly)
+    monkeypatch.setattr(HmmTaskRunner, "do", slowly)
     for name in ("one", "other"):
-        company.hire(name)
-    assert company.train() == "finished"
+        cluster.start_worker(name)
+    assert cluster.train() == "finished"
     assert held_back[0] >= 64, "60 blocks are two iterations, 4 of them lacked"
     journal = [json.loads(line) for line in (tmp_path / "served" / JOURNAL).read_text().splitlines()]
     assert [r["step"] for r in journal if r["event"] == "step"] == [1, 2, 3, 4, 5]
@@ -165,15 +165,15 @@ def test_an_iteration_ends_where_the_next_one_has_begun_too(
 def test_no_part_is_counted_again_before_all_were_counted_once(
     make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, do = make(2, steps=2, mode="asynchronous"), HiddenHand.do
+    run, do = make(2, steps=2, mode="asynchronous"), HmmTaskRunner.do
     asked = list[tuple[int, int]]()
 
-    def slowly(hand: HiddenHand, order: dict[str, Any], lines: Any) -> dict[str, Any]:
+    def slowly(runner: HmmTaskRunner, order: dict[str, Any], connections: Any) -> dict[str, Any]:
         asked.append((order["batch"], order["part"]))
         time.sleep(0.2 if order["part"] == 7 else 0)
-        return do(hand, order, lines)
+        return do(runner, order, connections)
 
-    monkeypatch.setattr(HiddenHand, "do", slowly)
+    monkeypatch.setattr(HmmTaskRunner, "do", slowly)
     assert on_servers(run, tmp_path / "served", 2) == "finished"
     local(run, tmp_path / "local")
     assert [batch for batch, _ in asked] == [0] * 8 + [1] * 8
@@ -183,18 +183,18 @@ def test_no_part_is_counted_again_before_all_were_counted_once(
 def test_another_number_of_workers_divides_the_text_anew_at_a_border(
     make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, do = make(2, steps=6, mode="asynchronous"), HiddenHand.do
+    run, do = make(2, steps=6, mode="asynchronous"), HmmTaskRunner.do
     run = run.model_copy(update={"evaluate_every": 6, "checkpoint_every": 6})
     folder, asked = tmp_path / "served", list[tuple[int, int]]()
 
-    def watched(hand: HiddenHand, order: dict[str, Any], lines: Any) -> dict[str, Any]:
+    def watched(runner: HmmTaskRunner, order: dict[str, Any], connections: Any) -> dict[str, Any]:
         asked.append((order["batch"], order["parts"]))
         if order["batch"] == 2 and order["parts"] == 8:
             (folder / WORKERS).parent.mkdir(exist_ok=True)
             (folder / WORKERS).write_text('{"workers": 1}')
-        return do(hand, order, lines)
+        return do(runner, order, connections)
 
-    monkeypatch.setattr(HiddenHand, "do", watched)
+    monkeypatch.setattr(HmmTaskRunner, "do", watched)
     assert on_servers(run, folder, 2) == "finished"
     divided = dict(asked)
     assert (divided[0], divided[5]) == (8, 4)
@@ -215,6 +215,6 @@ def test_with_less_than_two_blocks_for_each_worker_an_iteration_is_ended_first(
 def test_counts_of_every_part_outlive_a_stop(make: MakeRun, tmp_path: Path) -> None:
     run = make(1, steps=5, mode="asynchronous")
     assert on_servers(run, tmp_path / "whole", 1) == "finished"
-    assert on_servers(run, tmp_path / "broken", 1, lambda chief: chief.step >= 3) == "stopped"
+    assert on_servers(run, tmp_path / "broken", 1, lambda primary: primary.step >= 3) == "stopped"
     assert on_servers(run, tmp_path / "broken", 1) == "finished"
     assert_same(tmp_path / "broken", tmp_path / "whole")

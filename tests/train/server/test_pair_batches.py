@@ -38,11 +38,11 @@ def test_blocks_cover_the_text_and_none_crosses_two_chunks(small: None) -> None:
 def test_a_step_is_found_again_from_where_it_stands(small: None) -> None:
     grid = PairBatches(1500, epochs=2)
     for step in range(0, grid.steps, BATCHES):
-        epoch, position = grid.standing(step)
+        epoch, position = grid.position_at(step)
         if position == 1500:
             epoch, position = epoch + 1, 0
         assert grid.step_at(epoch, position) == step
-    assert grid.standing(grid.steps) == (1, 1500)
+    assert grid.position_at(grid.steps) == (1, 1500)
 
 
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 300))

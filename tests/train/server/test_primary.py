@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 MakeRun = Callable[..., Run]
 
 
-def _load_company() -> ModuleType:
+def _load_server_group() -> ModuleType:
     spec = importlib.util.spec_from_file_location("server_group", Path(__file__).with_name("server_group.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -37,7 +37,7 @@ def _load_company() -> ModuleType:
     return module
 
 
-Company = _load_company().Company
+LocalCluster = _load_server_group().LocalCluster
 
 
 def served(make_run: MakeRun, *, workers: int = 1, model: dict[str, Any] | None = None, **sync: Any) -> Run:
@@ -51,10 +51,10 @@ def served(make_run: MakeRun, *, workers: int = 1, model: dict[str, Any] | None 
 
 def done(run: Run, folder: Path, workers: int) -> list[dict[str, Any]]:
     """Do a run, and return what its journal tells."""
-    company = Company(run, folder)
+    cluster = LocalCluster(run, folder)
     for number in range(workers):
-        company.hire(f"worker {number}")
-    assert company.train() == "finished"
+        cluster.start_worker(f"worker {number}")
+    assert cluster.train() == "finished"
     return records(folder)
 
 
@@ -151,26 +151,26 @@ def test_a_worker_that_leaves_and_one_that_comes_change_nothing_in_the_data(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = served(make_run, workers=2, mode="bounded")
-    company = Company(run.model_copy(update={"steps": 60, "evaluate_every": 60}), tmp_path)
-    company.hire("first")
+    cluster = LocalCluster(run.model_copy(update={"steps": 60, "evaluate_every": 60}), tmp_path)
+    cluster.start_worker("first")
 
     def change() -> bool:
-        if company.chief.step >= 10 and "second" not in company._leaving:
-            company.hire("second")
-        if company.chief.step >= 25:
-            company.dismiss("first")
+        if cluster.primary.step >= 10 and "second" not in cluster._leaving:
+            cluster.start_worker("second")
+        if cluster.primary.step >= 25:
+            cluster.stop_worker("first")
         return False
 
-    assert company.train(change) == "finished"
+    assert cluster.train(change) == "finished"
     assert audit(tmp_path).ok
 
 
 def test_it_stops_with_a_checkpoint_and_goes_on_without_servers(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, workers=2, mode="asynchronous")
-    company = Company(run, tmp_path)
-    company.hire("a")
-    company.hire("b")
-    assert company.train(lambda: company.chief.step >= 7) == "stopped"
+    cluster = LocalCluster(run, tmp_path)
+    cluster.start_worker("a")
+    cluster.start_worker("b")
+    assert cluster.train(lambda: cluster.primary.step >= 7) == "stopped"
     stopped = records(tmp_path)[-1]
     assert stopped["event"] == "stopped"
     assert committed(tmp_path / CHECKPOINTS)[-1].name == f"step-{stopped['step']:08d}"
@@ -192,17 +192,17 @@ def test_a_local_run_goes_on_upon_servers(make_run: MakeRun, tmp_path: Path) -> 
 
 def test_what_people_ask_is_taken_at_a_border(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, workers=1)
-    company = Company(run, tmp_path)
-    company.hire("a")
+    cluster = LocalCluster(run, tmp_path)
+    cluster.start_worker("a")
     asked: list[int] = []
 
     def ask() -> bool:
-        if company.chief.step >= 3 and not asked:
-            asked.append(company.chief.step)
+        if cluster.primary.step >= 3 and not asked:
+            asked.append(cluster.primary.step)
             write(tmp_path, drafted(tmp_path, {**AS_PLANNED, "learning_rate": 1e-5, "steps": 9}, by="test"))
         return False
 
-    assert company.train(ask) == "finished"
+    assert cluster.train(ask) == "finished"
     told = records(tmp_path)
     taken = next(r for r in told if r["event"] == "settings")
     assert taken["changed"] == {"learning_rate": 1e-5, "steps": 9}
@@ -218,7 +218,7 @@ def test_a_change_to_another_policy_is_refused(make_run: MakeRun, tmp_path: Path
     write(write_to, drafted(write_to, {**AS_PLANNED, "sync": diloco}, by="test"))
     told = done(run, write_to, workers=1)
     refused = next(r for r in told if r["event"] == "settings")
-    assert "settled when a run starts" in refused["refused"]
+    assert "fixed when a run starts" in refused["refused"]
 
 
 def test_a_worker_that_freezes_loses_its_task_to_another(
@@ -227,15 +227,15 @@ def test_a_worker_that_freezes_loses_its_task_to_another(
     monkeypatch.setattr("windlass.train.server.primary.LATE_S", 0.5)
     monkeypatch.setattr("windlass.train.server.primary.FIRST_TASK_S", 0.5)
     run = served(make_run, workers=2)
-    company = Company(run, tmp_path)
-    number = company.chief.hello()
-    company._threads.append(_Frozen(company.chief, number))
-    company._threads[-1].start()
-    while not company._threads[-1].held:
-        company.chief._let_go()
+    cluster = LocalCluster(run, tmp_path)
+    number = cluster.primary.join()
+    cluster._threads.append(_Frozen(cluster.primary, number))
+    cluster._threads[-1].start()
+    while not cluster._threads[-1].held:
+        cluster.primary._release_batches()
         time.sleep(0.01)
-    company.hire("awake")
-    assert company.train() == "finished"
+    cluster.start_worker("awake")
+    assert cluster.train() == "finished"
     assert any("is late" in r.get("message", "") for r in records(tmp_path))
     assert audit(tmp_path).ok
 
@@ -243,11 +243,11 @@ def test_a_worker_that_freezes_loses_its_task_to_another(
 class _Frozen(threading.Thread):
     """Takes a task and does nothing with it."""
 
-    def __init__(self, chief: Any, number: int) -> None:
+    def __init__(self, primary: Any, number: int) -> None:
         super().__init__(daemon=True)
-        self._chief, self._number = chief, number
+        self._primary, self._number = primary, number
         self.held = False
 
     def run(self) -> None:
-        self._chief.next(self._number, None)
+        self._primary.next_task(self._number, None)
         self.held = True

@@ -11,8 +11,8 @@ import torch
 
 from windlass.lab.proofs.servers.servers_proof import updates_lost
 from windlass.runs.audit import audit
-from windlass.runs.elastic_run import want
-from windlass.runs.server_run import Troupe
+from windlass.runs.elastic_run import write_workers_request
+from windlass.runs.server_run import ServerRun
 from windlass.runs.training import RunFolder
 from windlass.spec.run import CHECKPOINTS, JOURNAL, Run
 from windlass.store.journal import Journal
@@ -55,32 +55,32 @@ def local(run: Run, folder: Path) -> Path:
 
 
 def on_servers(
-    run: Run, folder: Path, act: Callable[[Troupe, int], None] = lambda *_: None, paced_by: str = "step"
+    run: Run, folder: Path, act: Callable[[ServerRun, int], None] = lambda *_: None, paced_by: str = "step"
 ) -> bool:
     """Do a run on servers; `act` hears of every step, or pass over the text, with whoever is there."""
     save_run(folder, run)
-    want(folder, run.layout.dp, "test")
+    write_workers_request(folder, run.layout.dp, "test")
 
     def tell(event: dict[str, Any]) -> None:
         if event.get("event") == paced_by:
-            act(troupe, int(event["step" if paced_by == "step" else "epoch"]))
+            act(server_run, int(event["step" if paced_by == "step" else "epoch"]))
 
-    troupe = Troupe(RunFolder(folder), tell)
-    return troupe.run()
+    server_run = ServerRun(RunFolder(folder), tell)
+    return server_run.run()
 
 
 def records(folder: Path) -> Told:
     return list(Journal(StoreDir(folder), JOURNAL).read())
 
 
-def strikes(**plan: int) -> Callable[[Troupe, int], None]:
+def strikes(**plan: int) -> Callable[[ServerRun, int], None]:
     """Kill each once, after its step: strikes(worker_0=5, server_1=10)."""
     left = {name.replace("_", " "): step for name, step in plan.items()}
 
-    def act(troupe: Troupe, step: int) -> None:
+    def act(server_run: ServerRun, step: int) -> None:
         for name in [name for name, after in left.items() if step >= after]:
             del left[name]
-            os.kill(troupe.pids[name], signal.SIGKILL)
+            os.kill(server_run.pids[name], signal.SIGKILL)
 
     return act
 

@@ -15,11 +15,11 @@ from windlass.spec.errors import BadInput
 from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import State
 from windlass.train.optimize import build_optimizer, set_rate
-from windlass.train.server.network.network_shard import NetworkPart
+from windlass.train.server.network.network_shard import NetworkShardState
 from windlass.train.server.peers import StarGroup
 from windlass.train.server.shard import ServerShard
 from windlass.train.server.shard_state import ROWS
-from windlass.train.server.stages import open_shard, untold
+from windlass.train.server.stages import drop_event, open_shard
 from windlass.train.server.updates import ServerUpdate
 
 MakeRun = Callable[..., Run]
@@ -44,7 +44,7 @@ def served(make_run: MakeRun, **sync: Any) -> Run:
 
 
 def holdings(shard: ServerShard) -> list[ParamShard]:
-    assert isinstance(shard.part, NetworkPart)
+    assert isinstance(shard.part, NetworkShardState)
     return shard.part.holdings
 
 
@@ -68,7 +68,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def test_servers_together_do_what_one_optimizer_does(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, servers=3)
-    shards = [open_shard("network", run, tmp_path, number, untold) for number in range(3)]
+    shards = [open_shard("network", run, tmp_path, number, drop_event) for number in range(3)]
     model = build(run.network, seed=run.job.seed)
     held = holdings_of(model)
     optimizer = build_optimizer(held, run)
@@ -90,7 +90,7 @@ def test_servers_together_do_what_one_optimizer_does(make_run: MakeRun, tmp_path
 
 def test_a_death_loses_nothing_that_was_staged_or_committed(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run)
-    shard = open_shard("network", run, tmp_path, 0, untold)
+    shard = open_shard("network", run, tmp_path, 0, drop_event)
     shard.restore()
     shard.stage("a", gradient(shard, 1))
     shard.commit(UPDATE)
@@ -98,7 +98,7 @@ def test_a_death_loses_nothing_that_was_staged_or_committed(make_run: MakeRun, t
     shard.stage("b", gradient(shard, 2))
     shard.commit(replace(UPDATE, number=2, batch=1, tasks=("b",)))
     shard.stage("c", gradient(shard, 3))
-    again = open_shard("network", run, tmp_path, 0, untold)
+    again = open_shard("network", run, tmp_path, 0, drop_event)
     updates, _ = again.restore()
     assert [update.number for update in updates] == [2]
     assert (again.version, again.staged()) == (2, ["c"])
@@ -110,17 +110,17 @@ def test_a_death_loses_nothing_that_was_staged_or_committed(make_run: MakeRun, t
 
 def test_without_a_log_a_server_comes_back_at_its_checkpoint(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, log=False)
-    shard = open_shard("network", run, tmp_path, 0, untold)
+    shard = open_shard("network", run, tmp_path, 0, drop_event)
     shard.restore()
     shard.stage("a", gradient(shard, 1))
     shard.commit(UPDATE)
-    again = open_shard("network", run, tmp_path, 0, untold)
+    again = open_shard("network", run, tmp_path, 0, drop_event)
     again.restore()
     assert (again.version, again.staged()) == (0, [])
 
 
 def test_a_commit_that_is_said_twice_is_made_once(make_run: MakeRun, tmp_path: Path) -> None:
-    shard = open_shard("network", served(make_run), tmp_path, 0, untold)
+    shard = open_shard("network", served(make_run), tmp_path, 0, drop_event)
     shard.restore()
     shard.stage("a", gradient(shard, 1))
     shard.commit(UPDATE)
@@ -135,7 +135,7 @@ def test_rows_that_were_touched_say_the_same_as_the_whole_gradient(make_run: Mak
     ids = torch.tensor([1, 4, 9])
     found = []
     for sparse in (False, True):
-        shard = open_shard("network", run, tmp_path / str(sparse), 0, untold)
+        shard = open_shard("network", run, tmp_path / str(sparse), 0, drop_event)
         shard.restore()
         whole_gradient = gradient(shard, 1)
         rows = whole_gradient["embedding.weight"][ids]
@@ -152,7 +152,7 @@ def test_rows_that_were_touched_say_the_same_as_the_whole_gradient(make_run: Mak
 
 
 def test_rows_can_be_pulled_alone(make_run: MakeRun, tmp_path: Path) -> None:
-    shard = open_shard("network", served(make_run, servers=2), tmp_path, 0, untold)
+    shard = open_shard("network", served(make_run, servers=2), tmp_path, 0, drop_event)
     ids = torch.arange(0, holdings(shard)[0].shape[0], 3)
     arrays = shard.pull({"embedding.weight" + ROWS: ids})[1]
     held = arrays["embedding.weight" + ROWS]
@@ -162,7 +162,7 @@ def test_rows_can_be_pulled_alone(make_run: MakeRun, tmp_path: Path) -> None:
 
 def test_gradients_of_several_are_added_up_in_order_and_shrunk(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run)
-    shard = open_shard("network", run, tmp_path, 0, untold)
+    shard = open_shard("network", run, tmp_path, 0, drop_event)
     parts = {task: gradient(shard, seed) for seed, task in enumerate("abc")}
     for task, part in parts.items():
         shard.stage(task, part)
@@ -172,7 +172,7 @@ def test_gradients_of_several_are_added_up_in_order_and_shrunk(make_run: MakeRun
 
 
 def test_what_is_no_gradient_of_these_weights_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
-    shard = open_shard("network", served(make_run), tmp_path, 0, untold)
+    shard = open_shard("network", served(make_run), tmp_path, 0, drop_event)
     wrong = gradient(shard, 1)
     wrong["norm.weight"] = torch.zeros(3)
     with pytest.raises(BadInput, match=r"gradient of 'norm.weight' is \[3\] here, not \[32\]"):
@@ -185,7 +185,7 @@ def test_more_servers_than_rows_are_refused(make_run: MakeRun, tmp_path: Path) -
     too_many = run.job.sync.model_copy(update={"servers": 200_000})
     run = run.model_copy(update={"job": run.job.model_copy(update={"sync": too_many})})
     with pytest.raises(BadInput, match="not enough weights"):
-        open_shard("network", run, tmp_path, 0, untold)
+        open_shard("network", run, tmp_path, 0, drop_event)
 
 
 def test_parts_of_a_batch_weigh_in_the_moments_as_much_as_the_whole(
@@ -194,7 +194,7 @@ def test_parts_of_a_batch_weigh_in_the_moments_as_much_as_the_whole(
     run = make_run(sync={"policy": "server"}, train={"batch_sequences": 6})
     moments = {}
     for parts in (1, 3):
-        shard = open_shard("network", run, tmp_path / str(parts), 0, untold)
+        shard = open_shard("network", run, tmp_path / str(parts), 0, drop_event)
         shard.restore()
         size = 6 // parts
         for number in range(2 * parts):
@@ -204,7 +204,7 @@ def test_parts_of_a_batch_weigh_in_the_moments_as_much_as_the_whole(
             shard.commit(
                 replace(UPDATE, number=number + 1, part=number % parts, parts=parts, more=more, **place)
             )
-        assert isinstance(shard.part, NetworkPart)
+        assert isinstance(shard.part, NetworkShardState)
         state = next(iter(shard.part._optimizer.state.values()))
         moments[parts] = state["exp_avg"], state["exp_avg_sq"], float(state["step"]) / parts
     for whole_batches, in_parts in zip(moments[1], moments[3], strict=True):

@@ -26,7 +26,7 @@ MakeRun = Callable[..., Run]
 MLP = {"family": "mlp", "heads": None, "mlp": {"window": 4, "word2vec_epochs": 2}}
 
 
-def _load_company() -> ModuleType:
+def _load_server_group() -> ModuleType:
     spec = importlib.util.spec_from_file_location("server_group", Path(__file__).with_name("server_group.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -35,7 +35,7 @@ def _load_company() -> ModuleType:
     return module
 
 
-Company = _load_company().Company
+LocalCluster = _load_server_group().LocalCluster
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +67,10 @@ def local(run: Run, folder: Path) -> Path:
 
 def on_servers(run: Run, folder: Path, workers: int, stopped: Callable[[Any], bool] = lambda _: False) -> str:
     """Do the stage; return how it ended."""
-    company = Company(run, folder)
+    cluster = LocalCluster(run, folder)
     for number in range(workers):
-        company.hire(f"worker {number}", one_stage=True)
-    return str(company.train(lambda: stopped(company.chief)))
+        cluster.start_worker(f"worker {number}", one_stage=True)
+    return str(cluster.train(lambda: stopped(cluster.primary)))
 
 
 def passes(folder: Path) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_one_synchronous_worker_learns_the_bits_of_the_local_run(make_run: MakeR
 def test_stopped_and_resumed_it_learns_the_same(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, workers=2)
     assert on_servers(run, tmp_path / "whole", 2) == "finished"
-    assert on_servers(run, tmp_path / "broken", 2, lambda chief: chief.step >= 5) == "stopped"
+    assert on_servers(run, tmp_path / "broken", 2, lambda primary: primary.step >= 5) == "stopped"
     assert on_servers(run, tmp_path / "broken", 1) == "finished"
     for ours, theirs in zip(vectors(tmp_path / "whole"), vectors(tmp_path / "broken"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -112,17 +112,17 @@ def test_without_waiting_every_pair_is_learnt_from_once(
 
 def test_who_dies_at_the_end_of_a_pass_leaves_it_to_a_successor(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run)
-    company = Company(run, tmp_path / "broken")
-    company.hire("worker", one_stage=True)
-    end_of_a_pass = company.chief.course.limit(0)
+    cluster = LocalCluster(run, tmp_path / "broken")
+    cluster.start_worker("worker", one_stage=True)
+    end_of_a_pass = cluster.primary.task.limit(0)
 
     def die() -> bool:
-        if company.chief.step == end_of_a_pass:
+        if cluster.primary.step == end_of_a_pass:
             raise ConnectionAbortedError
         return False
 
     with pytest.raises(ConnectionAbortedError):
-        company.train(die)
+        cluster.train(die)
     assert passes(tmp_path / "broken") == []
     assert on_servers(run, tmp_path / "broken", 1) == "finished"
     assert [r["epoch"] for r in passes(tmp_path / "broken")] == [1, 2]

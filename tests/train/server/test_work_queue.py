@@ -7,7 +7,7 @@ from windlass.spec.sync import Sync
 from windlass.train.server.work_queue import BatchPart, WorkerTask, WorkQueue
 
 
-def dispenser(mode: str, *, limit: int = 100, workers: int = 2, parts: int = 2, **more: int) -> WorkQueue:
+def work_queue(mode: str, *, limit: int = 100, workers: int = 2, parts: int = 2, **more: int) -> WorkQueue:
     sync = Sync.model_validate({"policy": "server", "mode": mode, **more})
     made = WorkQueue(sync, "life")
     made.limit, made.parts = limit, parts
@@ -24,27 +24,27 @@ def end(made: WorkQueue, worker: int, task: WorkerTask) -> None:
 
 
 def ask(made: WorkQueue, worker: int) -> WorkerTask:
-    task = made.ask(worker)
+    task = made.next_task(worker)
     assert task is not None
     return task
 
 
 def test_workers_divide_a_batch_and_wait_for_its_commit() -> None:
-    made = dispenser("synchronous")
+    made = work_queue("synchronous")
     first, second = ask(made, 0), ask(made, 1)
     assert [(t.batch, t.part, t.parts) for t in (first, second)] == [(0, 0, 2), (0, 1, 2)]
-    assert made.ask(0) is None
+    assert made.next_task(0) is None
     assert made.finish(1, second.id, {"loss": 2}) is None
     done = made.finish(0, first.id, {"loss": 1})
     assert done is not None
     assert (done.tasks, done.facts) == ((first.id, second.id), ({"loss": 1}, {"loss": 2}))
-    assert made.ask(0) is None, "the weights have not changed yet"
+    assert made.next_task(0) is None, "the weights have not changed yet"
     made.committed = 1
     assert ask(made, 0).batch == 1
 
 
 def test_what_a_lost_worker_had_is_given_to_another_under_a_new_number() -> None:
-    made = dispenser("synchronous")
+    made = work_queue("synchronous")
     lost, _ = ask(made, 0), ask(made, 1)
     made.leave(0)
     again = ask(made, 1)
@@ -55,7 +55,7 @@ def test_what_a_lost_worker_had_is_given_to_another_under_a_new_number() -> None
 
 
 def test_a_finished_part_of_a_lost_worker_counts() -> None:
-    made = dispenser("synchronous")
+    made = work_queue("synchronous")
     first, second = ask(made, 0), ask(made, 1)
     made.finish(0, first.id, {})
     made.leave(0)
@@ -64,30 +64,30 @@ def test_a_finished_part_of_a_lost_worker_counts() -> None:
 
 
 def test_no_worker_is_further_ahead_than_the_bound() -> None:
-    made = dispenser("bounded", staleness=2, parts=1)
+    made = work_queue("bounded", staleness=2, parts=1)
     ask(made, 1)  # which it never finishes
     for batch in (1, 2, 3):
         task = ask(made, 0)
         assert task.batch == batch
         end(made, 0, task)
-    assert made.ask(0) is None, "it has ended three more than the slowest"
+    assert made.next_task(0) is None, "it has ended three more than the slowest"
     made.leave(1)
     assert ask(made, 0).batch == 0, "without the slowest it goes on, with what that one had first"
 
 
 def test_who_comes_late_is_as_far_as_the_slowest() -> None:
-    made = dispenser("bounded", staleness=0, parts=1, workers=1)
+    made = work_queue("bounded", staleness=0, parts=1, workers=1)
     for _ in range(5):
         end(made, 0, ask(made, 0))
     made.join(1)
     end(made, 1, ask(made, 1))
-    assert made.ask(1) is None
+    assert made.next_task(1) is None
     end(made, 0, ask(made, 0))
-    assert made.ask(1) is not None
+    assert made.next_task(1) is not None
 
 
 def test_nobody_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None:
-    made = dispenser("asynchronous", parts=2)
+    made = work_queue("asynchronous", parts=2)
     tasks = [ask(made, worker) for worker in range(3)]
     assert [(t.batch, t.part) for t in tasks] == [(0, 0), (0, 1), (1, 0)]
     done = made.finish(2, tasks[2].id, {"loss": 1})
@@ -97,9 +97,9 @@ def test_nobody_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None
 
 
 def test_nothing_beyond_a_border_is_handed_out() -> None:
-    made = dispenser("asynchronous", limit=1, parts=1)
+    made = work_queue("asynchronous", limit=1, parts=1)
     task = ask(made, 0)
-    assert made.ask(1) is None
+    assert made.next_task(1) is None
     made.finish(0, task.id, {})
     assert made.quiet
     made.limit = 2
@@ -115,9 +115,9 @@ def test_a_successor_hands_out_what_was_begun_and_not_committed() -> None:
 
 
 def test_late_work_is_known_by_when_it_was_handed_out() -> None:
-    made = dispenser("asynchronous")
-    made.ask(0, now_s=10.0)
-    made.ask(1, now_s=20.0)
+    made = work_queue("asynchronous")
+    made.next_task(0, now_s=10.0)
+    made.next_task(1, now_s=20.0)
     assert made.late(15.0) == [0]
 
 
@@ -129,20 +129,20 @@ class Play:
     """Workers that do what a story says; every update is committed as soon as it can be."""
 
     def __init__(self, mode: str, *, parts: int = 3, **more: int) -> None:
-        self.made = dispenser(mode, limit=8, workers=4, parts=parts, **more)
+        self.made = work_queue(mode, limit=8, workers=4, parts=parts, **more)
         self.held: dict[int, tuple[WorkerTask, int]] = {}
         self.commits: list[BatchPart] = []
         self.stale: list[int] = []
 
-    def act(self, worker: int, deed: str) -> None:
-        if deed == "leave":
+    def act(self, worker: int, action: str) -> None:
+        if action == "leave":
             self.made.leave(worker)
             self.held.pop(worker, None)
-        elif deed == "ask" and worker not in self.held:
-            task = self.made.ask(worker)
+        elif action == "ask" and worker not in self.held:
+            task = self.made.next_task(worker)
             if task is not None:
                 self.held[worker] = task, len(self.commits)
-        elif deed == "finish" and worker in self.held:
+        elif action == "finish" and worker in self.held:
             task, pulled = self.held.pop(worker)
             done = self.made.finish(worker, task.id, {})
             if done is not None:
@@ -162,8 +162,8 @@ class Play:
 @given(st.sampled_from(MODES), STORY)
 def test_everything_is_committed_once_whoever_comes_and_goes(mode: str, story: list[tuple[int, str]]) -> None:
     play = Play(mode)
-    for worker, deed in story:
-        play.act(worker, deed)
+    for worker, action in story:
+        play.act(worker, action)
     play.end()
     pieces = (
         [BatchPart(b) for b in range(8)]
@@ -177,7 +177,7 @@ def test_everything_is_committed_once_whoever_comes_and_goes(mode: str, story: l
 @given(st.integers(0, 3), STORY)
 def test_with_a_bound_no_push_is_later_than_it_says(staleness: int, story: list[tuple[int, str]]) -> None:
     play = Play("bounded", staleness=staleness)
-    for worker, deed in story:
-        play.act(worker, "finish" if deed == "leave" else deed)
+    for worker, action in story:
+        play.act(worker, "finish" if action == "leave" else action)
     play.end()
     assert max(play.stale) <= 3 * (2 * staleness + 1), "of three others, each so many"

@@ -2,8 +2,9 @@
 
     python replica_scenes.py RANK WORLD MEETING_FILE OUTPUT_FOLDER
 
-Every scene returns tensors by name; tests/train/sync/test_data_parallel.py compares those of all ranks. The replicas learn a toy
-problem by plain gradient descent, so that one process can also compute what all of them should do.
+Every scene returns tensors by name; tests/train/sync/test_data_parallel.py compares those of all ranks. The
+replicas train on a toy problem by plain gradient descent, so that one process can also compute the expected
+result of all of them.
 """
 
 import sys
@@ -54,8 +55,8 @@ class Learner:
         self.step = step
 
     def walk(self, steps: int, second_s: float = 1.0) -> list[int]:
-        """Take steps; return those after which everybody was at a border."""
-        borders = []
+        """Take steps; return those after which everybody was at a sync point."""
+        sync_points = []
         for _ in range(steps):
             for name, weight in self.held.items():
                 weight.grad = slope(name, weight.detach(), self.rank, self.step)
@@ -66,9 +67,9 @@ class Learner:
                     weight.sub_(weight.grad, alpha=RATE)
             self.step += 1
             self.replicas.after_update(self.step, self.step * second_s)
-            if self.replicas.at_border(self.step):
-                borders.append(self.step)
-        return borders
+            if self.replicas.at_sync_point(self.step):
+                sync_points.append(self.step)
+        return sync_points
 
     @property
     def weights(self) -> Result:
@@ -142,8 +143,8 @@ def powersgd_of_zeros() -> Result:
 
 def _walked(sync: Sync, steps: int) -> Result:
     learner = Learner(sync)
-    borders = learner.walk(steps)
-    told = {"bytes": torch.tensor(learner.replicas.bytes_sent), "borders": torch.tensor(borders)}
+    sync_points = learner.walk(steps)
+    told = {"bytes": torch.tensor(learner.replicas.bytes_sent), "sync_points": torch.tensor(sync_points)}
     return {**learner.weights, **told}
 
 
@@ -186,17 +187,21 @@ def fragments() -> Result:
 def streaming_that_agrees() -> Result:
     """Nothing is equal by itself, but agreement can be asked for at any step."""
     learner = Learner(Sync(policy="diloco", every=6, fragments=3, delay=3, compress="bfloat16"))
-    borders = learner.walk(9)
-    learner.replicas.agree()
-    at_border = learner.replicas.at_border(9)
-    return {**learner.weights, "borders": torch.tensor(borders), "agreed": torch.tensor(at_border)}
+    sync_points = learner.walk(9)
+    learner.replicas.average_now()
+    at_sync_point = learner.replicas.at_sync_point(9)
+    return {
+        **learner.weights,
+        "sync_points": torch.tensor(sync_points),
+        "agreed": torch.tensor(at_sync_point),
+    }
 
 
 @scene
 def more_fragments_than_weights() -> Result:
     learner = Learner(Sync(policy="diloco", every=8, fragments=8, compress="top-k"))
     learner.walk(16)
-    learner.replicas.agree()
+    learner.replicas.average_now()
     return learner.weights
 
 
@@ -204,15 +209,15 @@ def more_fragments_than_weights() -> Result:
 def timed() -> Result:
     """Replicas of unequal speed: the slowest takes 2 s a step, and 10 s are asked for."""
     learner = Learner(Sync(policy="timed", seconds=10))
-    borders = learner.walk(17, second_s=2.0 if learner.rank else 1.0)
-    return {**learner.weights, "borders": torch.tensor(borders)}
+    sync_points = learner.walk(17, second_s=2.0 if learner.rank else 1.0)
+    return {**learner.weights, "sync_points": torch.tensor(sync_points)}
 
 
 @scene
 def changed() -> Result:
     """From every step to DiLoCo in mid-run, with another period, then back, compressed."""
     learner = Learner(Sync())
-    borders = learner.walk(3)
+    sync_points = learner.walk(3)
     for sync, steps in (
         (Sync(policy="diloco", every=4), 6),
         (Sync(policy="diloco", every=3), 4),
@@ -221,14 +226,14 @@ def changed() -> Result:
         (Sync(), 1),
     ):
         learner.replicas.change(sync)
-        assert learner.replicas.at_border(learner.step)
-        borders += learner.walk(steps)
-    return {**learner.weights, "borders": torch.tensor(borders)}
+        assert learner.replicas.at_sync_point(learner.step)
+        sync_points += learner.walk(steps)
+    return {**learner.weights, "sync_points": torch.tensor(sync_points)}
 
 
 @scene
 def changed_to_the_same() -> Result:
-    """At a border, DiLoCo to DiLoCo: momentum and anchor go on as if nothing had happened."""
+    """At a sync point, DiLoCo to DiLoCo: momentum and anchor go on as if nothing had happened."""
     learner = Learner(Sync(policy="diloco", every=3))
     learner.walk(6)
     learner.replicas.change(Sync(policy="diloco", every=3, fragments=1))

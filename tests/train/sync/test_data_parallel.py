@@ -120,9 +120,9 @@ def test_a_single_replica_has_nobody_to_talk_to() -> None:
     weight.grad = torch.full((3,), 2.0)
     alone.after_backward(0)
     alone.after_update(1, 1.0)
-    alone.agree()
-    assert alone.at_border(1)
-    assert alone.has_borders
+    alone.average_now()
+    assert alone.at_sync_point(1)
+    assert alone.has_sync_points
     assert alone.bytes_sent == 0
     assert alone.state() == {}
     assert weight.grad.tolist() == [2.0, 2.0, 2.0]
@@ -202,7 +202,7 @@ SENT_BY_RULE = {
 @pytest.mark.slow
 def test_local_steps_end_in_the_average_of_the_weights(played: Played) -> None:
     assert_close(played.first("local"), outer_walk(played.world, 2, 3, rate=1.0, momentum=0.0))
-    assert played.first("local")["borders"].tolist() == [3, 6]
+    assert played.first("local")["sync_points"].tolist() == [3, 6]
 
 
 @pytest.mark.slow
@@ -244,21 +244,21 @@ def test_only_the_fragments_that_were_exchanged_are_equal(played: Played) -> Non
 @pytest.mark.slow
 def test_streaming_comes_to_a_border_only_when_asked(played: Played) -> None:
     result = played.first("streaming_that_agrees")
-    assert result["borders"].numel() == 0
+    assert result["sync_points"].numel() == 0
     assert result["agreed"]
 
 
 @pytest.mark.slow
 def test_replicas_of_unequal_speed_meet_as_often_as_the_slowest_can(played: Played) -> None:
-    assert played.first("timed")["borders"].tolist() == [1, 2, 7, 12, 17]
+    assert played.first("timed")["sync_points"].tolist() == [1, 2, 7, 12, 17]
 
 
 @pytest.mark.slow
 def test_a_policy_can_be_changed_at_any_step(played: Played) -> None:
-    borders = played.first("changed")["borders"].tolist()
+    sync_points = played.first("changed")["sync_points"].tolist()
     every_step, diloco_4, diloco_3 = [1, 2, 3], [7], [12]
     timed, compressed = [14, 15], [18, 19, 20]
-    assert borders == [*every_step, *diloco_4, *diloco_3, *timed, *compressed]
+    assert sync_points == [*every_step, *diloco_4, *diloco_3, *timed, *compressed]
 
 
 @pytest.mark.slow

@@ -55,21 +55,21 @@ def test_fragments_are_spread_evenly_over_the_period(sync: Sync, origin: int) ->
 @given(st.integers(1, 60), st.integers(0, 1000), st.integers(0, 500))
 def test_with_whole_exchanges_every_exchange_is_a_border(every: int, origin: int, gone: int) -> None:
     schedule = first_schedule(Sync(policy="local", every=every), origin)
-    assert schedule.border(origin + gone) == (gone % every == 0)
+    assert schedule.is_sync_point(origin + gone) == (gone % every == 0)
 
 
 @given(streaming().filter(lambda s: s.fragments > 1 or s.delay), st.integers(1, 500))
 def test_with_fragments_or_delay_no_border_comes_by_itself(sync: Sync, gone: int) -> None:
     schedule = first_schedule(sync, 7)
-    assert schedule.border(7)
-    assert not schedule.border(7 + gone)
-    assert not schedule.has_borders
+    assert schedule.is_sync_point(7)
+    assert not schedule.is_sync_point(7 + gone)
+    assert not schedule.has_sync_points
 
 
 @given(st.integers(0, 10_000))
 def test_under_every_step_each_step_is_a_border_and_nothing_else_is_exchanged(step: int) -> None:
     schedule = first_schedule(Sync(), 0)
-    assert schedule.border(step)
+    assert schedule.is_sync_point(step)
     assert schedule.starts(step) == ()
 
 
@@ -82,9 +82,9 @@ def test_the_steps_of_a_timed_period_take_no_longer_than_asked(seconds: float, s
 
 def test_a_timed_policy_looks_after_one_step_and_then_paces_itself() -> None:
     schedule = first_schedule(Sync(policy="timed", seconds=10), 5)
-    assert schedule.border(6)
+    assert schedule.is_sync_point(6)
     paced = schedule.paced(6, step_s=2.0)
-    assert [step for step in range(6, 20) if paced.border(step)] == [6, 11, 16]
+    assert [step for step in range(6, 20) if paced.is_sync_point(step)] == [6, 11, 16]
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(1, 10**6), max_size=40), st.integers(1, 8))

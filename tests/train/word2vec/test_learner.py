@@ -46,7 +46,7 @@ def test_counts_are_those_of_the_text_and_its_loss_falls(corpus: BuiltCorpus, tm
     vectors = finished(begin(corpus, tmp_path, epochs=3), tmp_path)
     known = Counter(corpus.train.read(0, corpus.train.tokens).tolist())
     assert {token: count for token, count in enumerate(vectors.counts_V.tolist()) if count} == known
-    losses = vectors.told["losses"]
+    losses = vectors.metadata["losses"]
     assert len(losses) == 3
     assert losses[2] < losses[0]
 
@@ -59,7 +59,7 @@ def test_the_result_is_read_as_it_was_written_and_checkpoints_are_gone(
     assert found is not None
     np.testing.assert_array_equal(found.inputs_VD, vectors.inputs_VD)
     np.testing.assert_array_equal(found.outputs_VD, vectors.outputs_VD)
-    assert found.told["plan"]["width"] == 12
+    assert found.metadata["plan"]["width"] == 12
     assert not (tmp_path / PASSES).exists()
 
 
@@ -77,7 +77,7 @@ def test_stopped_anywhere_and_gone_on_it_ends_with_the_same_bits(
     assert (again.epoch, again.position) == (broken.epoch, broken.position)
     vectors = finished(again, tmp_path / "broken")
     np.testing.assert_array_equal(vectors.inputs_VD, whole.inputs_VD)
-    assert vectors.told["losses"] == whole.told["losses"]
+    assert vectors.metadata["losses"] == whole.metadata["losses"]
 
 
 def test_one_lost_in_mid_pass_goes_on_from_the_pass_before(corpus: BuiltCorpus, tmp_path: Path) -> None:

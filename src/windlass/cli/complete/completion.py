@@ -1,4 +1,4 @@
-"""`windlass completion`: print the script with which a shell completes commands of ours."""
+"""`windlass completion`: print the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 
 EPILOG = """\
 examples:
-  source <(windlass completion bash)                                    this bash, now
+  source <(windlass completion bash)                                    for this shell only
   windlass completion bash > ~/.local/share/bash-completion/completions/windlass
   windlass completion zsh > ~/.zfunc/_windlass                          with fpath+=~/.zfunc before compinit
   windlass completion fish > ~/.config/fish/completions/windlass.fish
 
-Verbs, options, their values, job files and registered models are completed. The scripts ask
-`windlass complete`, so they stay right when windlass changes.
+Verbs, options, their values, job files and registered models are completed. The scripts call
+`windlass complete`, so they stay up to date when windlass changes.
 """
 
 BASH = """\
@@ -61,10 +61,8 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "shell", choices=tuple(SCRIPTS), metavar="bash|zsh|fish", help="whose script to print"
-    )
-    parser.add_argument("--json", action="store_true", help="print it as a text of JSON")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), metavar="bash|zsh|fish", help="the shell")
+    parser.add_argument("--json", action="store_true", help="print the script as a JSON string")
     parser.set_defaults(run=run)
 
 

@@ -1,7 +1,7 @@
-"""Names that a command may be about: models, runs and job files, read from directories alone.
+"""The names that a command may refer to: models, runs and job files, read from directories alone.
 
-A shell that completes a word asks for them, so nothing is imported that takes time; the registry and the runs
-themselves are windlass.registry.versions and windlass.runs.training.
+Shell completion calls this, so nothing slow is imported; the registry and the runs themselves are
+windlass.registry.versions and windlass.runs.training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_FILES = 200
 
 
 def home_for(words: list[str]) -> Path:
-    """Return the home that a half-typed command means."""
+    """Return the home directory of a half-typed command."""
     given = ""
     for place, word in enumerate(words):
         if word.startswith("--home="):
@@ -51,7 +51,7 @@ def run_names(home: Path) -> list[str]:
 
 
 def files(typed: str, ending: str = "") -> list[str]:
-    """Return the directories and files that a path may lead to."""
+    """Return the directories and files that complete a path."""
     folder, slash, _ = typed.rpartition("/")
     found: list[str] = []
     with contextlib.suppress(OSError):

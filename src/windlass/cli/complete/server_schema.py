@@ -1,4 +1,4 @@
-"""What is known of the server: its document and its models, from itself or from this installation."""
+"""The server's OpenAPI document and model names, from the server or else from this installation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from windlass.completion.complete import names_of
 from windlass.spec.errors import BadInput
 
 WAIT_S = 0.5
-"""A server that takes longer is done without: somebody waits for the next word."""
+"""A server that takes longer is ignored: a person waits for the completion."""
 MAX_BYTES = 8 << 20
 
 
 def known(server: str, key: str, home: str | None) -> tuple[dict[str, Any], list[str], str]:
-    """Return the document, the names of models, and where both came from."""
-    asked = ask_server(server, key)
-    if asked is not None:
-        return (*asked, server)
+    """Return the document, the names of models, and the source of both."""
+    answer = ask_server(server, key)
+    if answer is not None:
+        return (*answer, server)
     names = model_names(Path(home) if home is not None else home_for([]))
     return remembered("document", own_document), names, f"this installation; {server} does not answer"
 
 
 def ask_server(server: str, key: str) -> tuple[dict[str, Any], list[str]] | None:
-    """Ask a server for its document and its models, or return None if it does not tell."""
+    """Fetch the document and the models of a server; None if it does not answer."""
     try:
         document = _get(server, "/openapi.json", key)
         listed = _get(server, "/v1/models", key)
@@ -38,7 +38,7 @@ def ask_server(server: str, key: str) -> tuple[dict[str, Any], list[str]] | None
 
 
 def own_document() -> dict[str, Any]:
-    """Build the document that a gateway of this version serves."""
+    """Build the OpenAPI document that a gateway of this version serves."""
     from windlass.serve.gateway.app import ADMIN, Gateway, router
 
     app = Gateway(title="Windlass", docs_url=None, redoc_url=None)
@@ -50,7 +50,7 @@ def own_document() -> dict[str, Any]:
 def _get(server: str, path: str, key: str) -> Any:
     address = urlsplit(server)
     if address.scheme not in ("http", "https") or not address.hostname:
-        raise BadInput(f"--server {server}: is no address", hint="e.g. --server http://127.0.0.1:8000")
+        raise BadInput(f"--server {server}: is not a URL", hint="e.g. --server http://127.0.0.1:8000")
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     connection = kind(address.hostname, address.port, timeout=WAIT_S)
     try:

@@ -1,7 +1,7 @@
-"""Answers shells that complete a command of ours: one candidate a line.
+"""Answers shells that complete a windlass command: one candidate per line.
 
-This runs between two key strokes, so only what is needed is imported, and nothing that loads the verbs: what
-they take is remembered (cli/verb_cache.py).
+This runs between two key strokes, so it imports only what it needs and never the verbs: their options come
+from the cache (cli/verb_cache.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from windlass.spec.errors import nearest
 
 BREAKS = "COMP_WORDBREAKS"
 KEPT = "@$"
-"""bash parts words at the characters of COMP_WORDBREAKS and replaces what stands behind the last; of a word
-that begins with one of KEPT it replaces that as well."""
+"""bash splits words at the characters of COMP_WORDBREAKS and replaces the text behind the last one; in a word
+that begins with one of KEPT it replaces that character as well."""
 
 
 def answer_shell(shell: str, line: str, cursor: int | None) -> int:
-    """Print the words that may stand at the cursor; zsh and fish also get what each is for."""
+    """Print the words that fit at the cursor; zsh and fish also get their descriptions."""
     place = len(line) if cursor is None else max(0, min(cursor, len(line)))
     before = line[:place]
     finished = before[: before.rfind(" ") + 1]  # a verb that is being typed need not be loaded
@@ -44,7 +44,7 @@ def answer_shell(shell: str, line: str, cursor: int | None) -> int:
 
 
 def names_for(text: str, cursor: int | None, home: str | None = None) -> dict[str, list[str]]:
-    """Return the names that there are, by what stands for them in the help."""
+    """Return the existing names, by their metavar in the help."""
     words = [word.text for word in read_words(text[:cursor])]
     place = Path(home) if home is not None else home_for(words)
     typed = words[-1] if words and not text[:cursor][-1:].isspace() else ""
@@ -64,7 +64,7 @@ def names_for(text: str, cursor: int | None, home: str | None = None) -> dict[st
 
 
 def verb_in(text: str) -> str | None:
-    """Return the verb of a command, or the one that is meant by it."""
+    """Return the verb of a command, or the one that it most likely means."""
     words = [word.text for word in read_words(text)]
     after = words[words.index(PROGRAM) + 1 :] if PROGRAM in words else []
     verb = next((word for word in after if not word.startswith("-")), None)

@@ -1,4 +1,4 @@
-"""What `windlass complete` tells people and programs: candidates, slips, an explanation, the whole call."""
+"""The output of `windlass complete`: candidates, diagnostics, an explanation and the complete call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from windlass.completion.from_cli import complete_cli
 from windlass.completion.suggestions import Suggestions
 
 SHOWN = 10
-"""Candidates that are printed for people; `--json` has all."""
+"""How many candidates are printed; `--json` has all."""
 
 
-def tell_offer(args: argparse.Namespace) -> int:
+def print_suggestions(args: argparse.Namespace) -> int:
     offer, source = _offer(args)
     if args.json:
         print_json({**offer.as_json(), "source": source})
@@ -31,7 +31,7 @@ def tell_offer(args: argparse.Namespace) -> int:
 
 
 def _offer(args: argparse.Namespace) -> tuple[Suggestions, str]:
-    """Return the offer, and where the knowledge for it came from."""
+    """Return the suggestions, and the source of the schema."""
     kind = kinds.kind_of(args.text) if args.kind == "auto" else args.kind
     if kind == kinds.CLI:
         names = names_for(args.text, args.cursor, home=args.home)
@@ -52,17 +52,17 @@ def _offer(args: argparse.Namespace) -> tuple[Suggestions, str]:
 
 
 def _show(offer: Suggestions, source: str) -> None:
-    """Print the offer for people."""
+    """Print the suggestions as text."""
     _show_candidates(offer)
     for about in dict.fromkeys(fix.about for fix in offer.fixes):
         print(f"fix: {about}")
     if offer.explains is not None:
         _show_explanation(offer)
     if offer.fixes:
-        print(f"\nset right and whole:\n{_indented(offer.fixed)}")
+        print(f"\ncorrected call:\n{_indented(offer.fixed)}")
     for language in ("cli", "curl", "python"):
         if offer.call.get(language) and language in ("cli", _language(offer)):
-            print(f"\nthe whole call:\n{_indented(offer.call[language])}")
+            print(f"\ncomplete call:\n{_indented(offer.call[language])}")
     print(f"\n(names and parameters from {source})")
 
 
@@ -76,7 +76,7 @@ def _show_candidates(offer: Suggestions) -> None:
         for each in offer.candidates[:SHOWN]
     ]
     if not rows:
-        print("nothing can be offered here")
+        print("no suggestions here")
         return
     used = [place for place in range(5) if place == 0 or any(row[place] for row in rows)]
     head = ("candidate", "type", "range", "default", "about")
@@ -87,19 +87,19 @@ def _show_candidates(offer: Suggestions) -> None:
 
 
 def _show_explanation(offer: Suggestions) -> None:
-    told = offer.explains
-    assert told is not None
+    parameter = offer.explains
+    assert parameter is not None
     facts = [
-        told.type,
-        told.range,
-        f"default {told.default}" if told.default else "",
-        "needed" * told.required,
+        parameter.type,
+        parameter.range,
+        f"default {parameter.default}" if parameter.default else "",
+        "required" * parameter.required,
     ]
-    print(f"{told.name}: {', '.join(fact for fact in facts if fact)}".rstrip(": "))
-    if told.about:
-        print(f"  {told.about}")
-    if told.values:
-        print(f"  values: {', '.join(told.values[:SHOWN])}")
+    print(f"{parameter.name}: {', '.join(fact for fact in facts if fact)}".rstrip(": "))
+    if parameter.about:
+        print(f"  {parameter.about}")
+    if parameter.values:
+        print(f"  values: {', '.join(parameter.values[:SHOWN])}")
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the command line takes, as data: made from the parsers themselves, so it is what they take."""
+"""The command line as data, generated from the parsers themselves, so it always matches them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COMMON: dict[str, Any] = {
 
 
 def verbs_for(verb: str | None) -> Verbs:
-    """Return the command line with one verb described in full; the others have their names only."""
+    """Return the command line with one verb described in full; the other verbs have their names only."""
     words = {name: Verbs(purpose) for name, purpose in VERBS.items()}
     if verb in VERBS:
-        told = remembered(f"verb-{verb}", lambda: describe_verb(str(verb)))
-        words[str(verb)] = Verbs.from_json(told)
+        description = remembered(f"verb-{verb}", lambda: describe_verb(str(verb)))
+        words[str(verb)] = Verbs.from_json(description)
     return Verbs("plan, train, operate and serve language models on your own machines", (), (), words)
 
 
@@ -29,11 +29,11 @@ def describe_verb(verb: str) -> dict[str, Any]:
     """Describe a verb, with the words that may follow it."""
     name = module_of(verb)
     module = importlib.import_module(name)
-    told = _described(module, verb, VERBS[verb])
+    description = _described(module, verb, VERBS[verb])
     for word, purpose in getattr(module, "WORDS", {}).items():
         inner = importlib.import_module(f"{name}_{word.replace('-', '_')}")
-        told["words"][word] = _described(inner, f"{verb} {word}", purpose)
-    return told
+        description["words"][word] = _described(inner, f"{verb} {word}", purpose)
+    return description
 
 
 def _described(module: Any, name: str, purpose: str) -> dict[str, Any]:
@@ -43,21 +43,21 @@ def _described(module: Any, name: str, purpose: str) -> dict[str, Any]:
 
 
 def describe(parser: argparse.ArgumentParser, purpose: str) -> dict[str, Any]:
-    """Describe a parser and those below it."""
-    told: dict[str, Any] = {"about": purpose, "options": [COMMON], "arguments": [], "words": {}}
+    """Describe a parser and its subparsers."""
+    description: dict[str, Any] = {"about": purpose, "options": [COMMON], "arguments": [], "words": {}}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             about = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            told["words"] = {
+            description["words"] = {
                 word: describe(inner, about.get(word, "")) for word, inner in action.choices.items()
             }
         elif action.help != argparse.SUPPRESS and not isinstance(action, argparse._HelpAction):
-            told["options" if action.option_strings else "arguments"].append(_option(action))
-    return told
+            description["options" if action.option_strings else "arguments"].append(_option(action))
+    return description
 
 
 def _option(action: argparse.Action) -> dict[str, Any]:
-    """Describe an option, or an argument without a name."""
+    """Describe an option or a positional argument."""
     takes = action.nargs != 0
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     needed = action.required if action.option_strings else action.nargs not in ("?", "*")
@@ -74,7 +74,7 @@ def _option(action: argparse.Action) -> dict[str, Any]:
 
 
 def _default(action: argparse.Action) -> str:
-    """Return the default, or what the help says it is."""
+    """Return the default, or the one that the help text names."""
     if action.default not in (None, False, argparse.SUPPRESS, [], ()):
         return str(action.default)
     before, found, rest = (action.help or "").rpartition("(default: ")
@@ -82,11 +82,11 @@ def _default(action: argparse.Action) -> str:
 
 
 def _values(action: argparse.Action) -> tuple[str, ...]:
-    """Return the values of an option that is a setting of [serve] with some values only."""
+    """Return the values of an option that stands for an enumerated setting of [serve]."""
     from windlass.spec.serve import Serve
 
     field = Serve.model_fields.get(action.dest)
-    told = get_args(field.annotation) if field is not None and action.option_strings else ()
-    inner = [each for arm in told for each in (get_args(arm) or (arm,))]
+    arms = get_args(field.annotation) if field is not None and action.option_strings else ()
+    inner = [each for arm in arms for each in (get_args(arm) or (arm,))]
     found = tuple(each for each in inner if isinstance(each, str))
     return found if all(each in (action.help or "") for each in found) else ()

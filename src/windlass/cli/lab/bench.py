@@ -1,6 +1,6 @@
-"""`windlass bench`: measure this machine and our speed beside peers, in one run.
+"""`windlass bench`: benchmark training and serving against other software.
 
-Every bench prints one object with `figures`, a map from names to numbers, when asked for JSON.
+With --json every benchmark prints one object with `figures`, a map from names to numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ examples:
   windlass bench families
   windlass bench control
 
-Peers come with: pip install 'windlass[bench]'. The latest figures are in docs/benchmarks.md.
+Install the software to compare with: pip install 'windlass[bench]'. docs/benchmarks.md has the figures.
 """
 
 
@@ -51,20 +51,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for what, action, purpose in (
-        ("corpus", run_corpus, "tokenising, beside the tokenizers library by itself"),
+        ("corpus", run_corpus, "tokenising, compared with the tokenizers library alone"),
         (
             "train",
             run_train,
-            "training, beside Hugging Face's Trainer and this machine's matrix-product peak",
+            "training, compared with Hugging Face's Trainer and this machine's peak FLOP/s",
         ),
-        ("elastic", run_elastic, "what fault tolerance costs while nothing fails"),
-        ("hmm", run_hmm, "iterations of Baum and Welch, beside hmmlearn"),
-        ("ngram", run_ngram, "n-gram models, beside KenLM: the same perplexity, and how quick"),
-        ("word2vec", run_word2vec, "vectors of words, beside gensim: their speed, and their nearest words"),
+        ("elastic", run_elastic, "overhead of fault tolerance without failures"),
+        ("hmm", run_hmm, "Baum-Welch iterations, compared with hmmlearn"),
+        ("ngram", run_ngram, "n-gram models, compared with KenLM: perplexity and speed"),
+        ("word2vec", run_word2vec, "word2vec, compared with gensim: speed and nearest words"),
     ):
         inner = whats.add_parser(what, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         inner.add_argument(
-            "--repeats", type=int, default=5, help="rounds, of which the median counts (default: 5)"
+            "--repeats", type=int, default=5, help="rounds; the median is reported (default: 5)"
         )
         inner.add_argument("--json", action="store_true", help="print JSON")
         add_home(inner)
@@ -73,30 +73,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
             _add_train(inner)
         elif what == "word2vec":
             _add_word2vec(inner)
-    server = "training on parameter servers, each mode beside the others at equal samples"
+    server = "training on parameter servers, all modes at equal samples"
     bench_served.configure(whats.add_parser("server", help=server))
-    serve = "serving, beside llama.cpp, CTranslate2, OpenVINO and transformers"
+    serve = "serving, compared with llama.cpp, CTranslate2, OpenVINO and transformers"
     bench_serve.configure(whats.add_parser("serve", help=serve))
-    soak = "an engine under mixed traffic: memory, leaks and wrong answers"
+    soak = "an engine under mixed traffic: memory growth, leaks and wrong answers"
     bench_soak.configure(whats.add_parser("soak", help=soak))
-    overload = "the service when ten times as much is asked for as it can do"
+    overload = "the service under ten times the load that it can serve"
     bench_overload.configure(whats.add_parser("overload", help=overload))
-    families = "all families on the same text, in the same time: their perplexities"
+    families = "perplexity of all model families on the same text, in the same time"
     bench_families.configure(whats.add_parser("families", help=families))
-    gateway = "the front end alone, beside a bare application and LiteLLM's proxy"
+    gateway = "the gateway alone, compared with a bare application and LiteLLM's proxy"
     bench_gateway.configure(whats.add_parser("gateway", help=gateway))
-    control = "a control plane: a thousand jobs queued and reconciled"
+    control = "a control plane: queue and reconcile a thousand jobs"
     bench_control.configure(whats.add_parser("control", help=control))
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
     whats = parser.add_mutually_exclusive_group()
     whats.add_argument(
-        "--layouts", action="store_true", help="two processes in several layouts beside one with two threads"
+        "--layouts",
+        action="store_true",
+        help="two processes in several layouts, compared with one process of two threads",
     )
-    whats.add_argument("--sync", action="store_true", help="every sync policy: its loss, bytes and speed")
+    whats.add_argument("--sync", action="store_true", help="every sync policy: loss, bytes and speed")
     whats.add_argument(
-        "--asynchronous", action="store_true", help="the asynchronous pipeline beside 1F1B: time to a loss"
+        "--asynchronous",
+        action="store_true",
+        help="the asynchronous pipeline, compared with 1F1B: time to a loss",
     )
     parser.add_argument("--steps", type=int, help="steps of each run (--sync)")
 
@@ -107,9 +111,9 @@ def _add_word2vec(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="text, one sentence a line; may be given several times (default: Python's own library)",
+        help="text, one sentence per line; may be repeated (default: Python's standard library)",
     )
-    parser.add_argument("--words", type=int, default=1_000_000, help="read no more words (default: 1000000)")
+    parser.add_argument("--words", type=int, default=1_000_000, help="max words to read (default: 1000000)")
 
 
 def run_corpus(args: argparse.Namespace) -> int:
@@ -141,11 +145,11 @@ def run_word2vec(args: argparse.Namespace) -> int:
     return _bench(args, WORD2VEC_BENCH, [*texts, f"--words={args.words}"])
 
 
-def _bench(args: argparse.Namespace, module: str, door: list[str]) -> int:
+def _bench(args: argparse.Namespace, module: str, command: list[str]) -> int:
     if args.repeats < 1:
         raise BadInput(f"--repeats {args.repeats}: must be at least 1")
     line = ProgressLine(quiet=args.json)
-    options = [*door, "--repeats", str(args.repeats)]
+    options = [*command, "--repeats", str(args.repeats)]
     result: dict[str, Any] = {}
     with LocalProcess("bench", module, options, home_of(args) / "logs" / "bench.log") as process:
         for event in process.events():

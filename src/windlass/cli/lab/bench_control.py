@@ -1,4 +1,4 @@
-"""`windlass bench control`: how quickly a control plane decides, and takes jobs in."""
+"""`windlass bench control`: decision time and submit throughput of a control plane."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput
 
 EPILOG = """\
-decision_*     the pure decision about the whole queue, of each step; cpu: without waiting for a core
-step_*         a whole step: survey, compare, decide, write, act
-jobs_per_s     from the first step until all jobs are done, jobs that take no time of ours
-submit_*       a submit over HTTP to a control process that reconciles meanwhile
+decision_*     the scheduling decision for the whole queue, per step; cpu: CPU time
+step_*         a whole step: observe, diff, decide, write, act
+jobs_per_s     from the first step until all jobs are done; the jobs themselves take no time
+submit_*       a submit over HTTP while the control process reconciles
 
 examples:
   windlass bench control
@@ -24,9 +24,9 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--jobs", type=int, default=1000, help="in the queue (default: 1000)")
-    parser.add_argument("--nodes", type=int, default=100, help="of 8 cores each (default: 100)")
-    parser.add_argument("--submits", type=int, default=200, help="over HTTP (default: 200)")
+    parser.add_argument("--jobs", type=int, default=1000, help="jobs in the queue (default: 1000)")
+    parser.add_argument("--nodes", type=int, default=100, help="nodes of 8 cores (default: 100)")
+    parser.add_argument("--submits", type=int, default=200, help="submits over HTTP (default: 200)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

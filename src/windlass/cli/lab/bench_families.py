@@ -1,4 +1,4 @@
-"""`windlass bench families`: what each family makes of the same text in the same time."""
+"""`windlass bench families`: perplexity of every model family on the same text in the same time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import STDLIB
 
 EPILOG = """\
-One corpus, one tokenizer, the same held-out windows. Families that learn step by step have --seconds each;
-n-grams are counted and take what they take. What is finished is not trained again, so a run that was stopped
-goes on.
+One corpus, one tokenizer, the same held-out windows. Families trained with gradients get --seconds each;
+n-grams are counted and take as long as they need. Finished families are not trained again, so an interrupted
+run continues.
 
 examples:
   windlass bench families
@@ -29,10 +29,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--corpus", action="append", metavar="URL", help="text (default: Python's library)")
     parser.add_argument(
-        "--seconds", type=float, default=usual.seconds, help=f"of training each (default: {usual.seconds:g})"
+        "--seconds",
+        type=float,
+        default=usual.seconds,
+        help=f"training time of each (default: {usual.seconds:g})",
     )
-    parser.add_argument("--vocabulary", type=int, default=usual.vocabulary, help="tokens of the tokenizer")
-    parser.add_argument("--context", type=int, default=usual.context, help="tokens of a held-out window")
+    parser.add_argument(
+        "--vocabulary", type=int, default=usual.vocabulary, help="vocabulary size of the tokenizer"
+    )
+    parser.add_argument(
+        "--context", type=int, default=usual.context, help="length of a held-out window, in tokens"
+    )
     parser.add_argument("--families", default=",".join(FAMILIES), metavar="NAME,...", help="which")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)

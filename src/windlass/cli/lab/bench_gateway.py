@@ -1,4 +1,4 @@
-"""`windlass bench gateway`: the front end alone, beside a bare application and LiteLLM's proxy."""
+"""`windlass bench gateway`: the gateway alone, compared with a bare application and LiteLLM's proxy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from windlass.lab.bench.contenders import PEERS_IN, default_folder, installed_pe
 from windlass.lab.bench.gateway import LITELLM, GatewayBenchOptions, bench_gateway
 from windlass.runs.progress_line import ProgressLine
 
-ASKED = GatewayBenchOptions()
+DEFAULTS = GatewayBenchOptions()
 EPILOG = """\
-Our gateway in front of an engine that only pretends, a bare Starlette application in front of the same, one
-that answers out of its memory (canned), and LiteLLM's proxy in front of such a one take turns on one core;
-the client (wrk, from Debian's packages) has the other. LiteLLM lives in an environment that
-bench/peers --only litellm makes; where there is none it is left out. Three minutes.
+Our gateway in front of a mock engine, a bare Starlette application in front of the same, one with canned
+answers, and LiteLLM's proxy in front of such a one take turns on one core; the client (wrk, from Debian's
+packages) has the other. LiteLLM needs an environment made by bench/peers --only litellm; without it, LiteLLM
+is left out. Three minutes.
 
 examples:
   windlass bench gateway
@@ -29,11 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for option, whole, what in (
-        ("--rounds", ASKED.rounds, "of which the median counts"),
-        ("--seconds", ASKED.seconds, "of each contender's turn"),
-        ("--connections", ASKED.connections, "that ask small requests"),
-        ("--streams", ASKED.streams, "at once"),
-        ("--idle", ASKED.idle, "connections that do nothing"),
+        ("--rounds", DEFAULTS.rounds, "rounds; the median is reported"),
+        ("--seconds", DEFAULTS.seconds, "seconds of each turn"),
+        ("--connections", DEFAULTS.connections, "connections that send small requests"),
+        ("--streams", DEFAULTS.streams, "concurrent streams"),
+        ("--idle", DEFAULTS.idle, "idle connections"),
     ):
         parser.add_argument(option, type=int, default=whole, metavar="N", help=f"{what} (default: {whole})")
     parser.add_argument("--no-litellm", action="store_true", help="leave LiteLLM out")
@@ -44,13 +44,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = GatewayBenchOptions(args.rounds, args.seconds, args.connections, args.streams, args.idle)
+    options = GatewayBenchOptions(args.rounds, args.seconds, args.connections, args.streams, args.idle)
     line = ProgressLine(quiet=args.json)
     found = [] if args.no_litellm else installed_peers(args.peers_in or default_folder())
     peer = next((peer for peer in found if peer.name == LITELLM), None)
     if peer is None and not args.no_litellm:
         line.say("LiteLLM is left out: bench/peers --only litellm makes its environment")
-    result = bench_gateway(asked, peer, home_of(args), line)
+    result = bench_gateway(options, peer, home_of(args), line)
     line.close()
     if args.json:
         print_json(result)

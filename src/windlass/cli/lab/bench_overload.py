@@ -1,4 +1,4 @@
-"""`windlass bench overload`: ten times as much asked for as can be done."""
+"""`windlass bench overload`: the service under ten times the load that it can serve."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MINUTES = 2.0
 MIN_GOODPUT, MAX_FIRST, MAX_REJECT_MS, MAX_GROWTH = 0.95, 3.0, 5.0, 0.02
 EPILOG = f"""\
 The real service, with keys, in front of a small model of random weights: first one request at a time, then
-as many as it answers at once, then {TIMES:g} times that rate at random moments. Exit code 1 where it answers
-less than {MIN_GOODPUT:.0%} of its best, where those that are let in wait for their first token more than
-{MAX_FIRST:g} times as long as alone, where a refusal takes more than {MAX_REJECT_MS:g} ms (99 of 100), or
-where memory grows by more than {MAX_GROWTH:.0%}.
+as many as it can serve, then {TIMES:g} times that rate at random times. Exit code 1 if goodput falls below
+{MIN_GOODPUT:.0%} of its best, if admitted requests wait more than {MAX_FIRST:g} times as long for their first
+token as a single request, if a rejection takes more than {MAX_REJECT_MS:g} ms (p99), or if memory grows by
+more than {MAX_GROWTH:.0%}.
 
 examples:
   windlass bench overload
@@ -29,7 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--minutes", type=float, default=MINUTES, help=f"of overload (default: {MINUTES:g})", metavar="N"
+        "--minutes",
+        type=float,
+        default=MINUTES,
+        help=f"minutes of overload (default: {MINUTES:g})",
+        metavar="N",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)

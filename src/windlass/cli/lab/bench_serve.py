@@ -1,4 +1,4 @@
-"""`windlass bench serve`: our engine beside every installed peer, and beside what this machine can do."""
+"""`windlass bench serve`: our engine compared with other installed engines and with the machine's limits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput
 from windlass.spec.units import format_bytes
 
-ASKED = ServeBenchOptions()
+DEFAULTS = ServeBenchOptions()
 EPILOG = """\
-Peers live in environments of their own, which bench/peers makes. All contenders get the same model (made
-once, from a fixed seed), prompts and output lengths, greedy, and take turns; 'ratio' is our tokens/s, right
+Other engines have their own environments, made by bench/peers. All get the same model (made once, from a
+fixed seed), prompts and output lengths, greedy, and take turns; 'ratio' is our tokens/s, measured right
 before and after, over theirs. Fifteen minutes for everything on two cores.
 
 examples:
@@ -32,23 +32,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for option, default, what in (
-        ("--models", ",".join(ASKED.models), "tiny (to try it), small (15M weights), base (110M)"),
-        ("--precisions", ",".join(ASKED.precisions), "of the weights"),
-        ("--concurrency", ",".join(map(str, ASKED.concurrency)), "requests in flight"),
+        ("--models", ",".join(DEFAULTS.models), "tiny (to try it), small (15M weights), base (110M)"),
+        ("--precisions", ",".join(DEFAULTS.precisions), "weight formats"),
+        ("--concurrency", ",".join(map(str, DEFAULTS.concurrency)), "requests in flight"),
     ):
         parser.add_argument(option, default=default, metavar="LIST", help=f"{what} (default: {default})")
     parser.add_argument(
-        "--peers", metavar="LIST", help="which to measure, or 'none' (default: all installed)"
+        "--peers", metavar="LIST", help="engines to compare with, or 'none' (default: all installed)"
     )
     parser.add_argument("--peers-in", type=Path, metavar="DIR", help=PEERS_IN)
     for option, whole, what in (
-        ("--prompt", ASKED.prompt, "tokens of a prompt"),
-        ("--output", ASKED.output, "tokens of an answer"),
-        ("--requests", ASKED.requests, "of one task, at the least"),
+        ("--prompt", DEFAULTS.prompt, "prompt tokens"),
+        ("--output", DEFAULTS.output, "output tokens"),
+        ("--requests", DEFAULTS.requests, "min requests per task"),
     ):
         parser.add_argument(option, type=int, default=whole, metavar="N", help=f"{what} (default: {whole})")
     parser.add_argument(
-        "--no-limits", action="store_true", help="leave out prefix cache, prefill and bandwidth"
+        "--no-limits", action="store_true", help="do not measure prefix cache, prefill and bandwidth"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = ServeBenchOptions(
+    options = ServeBenchOptions(
         models=_names(args.models),
         precisions=_names(args.precisions),
         concurrency=_counts(args.concurrency),
@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
     wanted = None if args.peers is None else [name for name in _names(args.peers) if name != "none"]
     peers = installed_peers(args.peers_in or default_folder(), wanted)
     line, home = ProgressLine(quiet=args.json), home_of(args)
-    cells = bench_serve(asked, peers, home, line, line.say)
+    cells = bench_serve(options, peers, home, line, line.say)
     found = figures(cells)
     if not args.no_limits:
-        found |= limit_figures(cells, asked, home, line)
+        found |= limit_figures(cells, options, home, line)
     line.close()
     if args.json:
         print_json({"figures": found, "cells": as_json(cells)})

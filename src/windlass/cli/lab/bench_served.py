@@ -1,4 +1,4 @@
-"""`windlass bench server`: parameter servers, each mode beside one process alone."""
+"""`windlass bench server`: parameter servers, each mode compared with a single process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--modes",
         metavar="A,B,...",
-        help=f"of {', '.join(MODES)} (default: all, and word2vec and a hidden Markov model besides)",
+        help=f"some of {', '.join(MODES)} (default: all, and also word2vec and an HMM)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)
@@ -31,11 +31,11 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--steps {args.steps}: must be at least 2")
     if not 0 < args.rate < 1:
         raise BadInput(f"--rate {args.rate:g}: must be above 0 and below 1")
-    asked = ["local", *args.modes.split(",")] if args.modes else list(MODES)
-    unknown = [name for name in asked if name not in MODES]
+    names = ["local", *args.modes.split(",")] if args.modes else list(MODES)
+    unknown = [name for name in names if name not in MODES]
     if unknown:
         raise BadInput(f"--modes: no mode '{unknown[0]}'", hint=f"known: {', '.join(MODES)}")
-    line, modes = ProgressLine(quiet=args.json), {name: MODES[name] for name in asked}
+    line, modes = ProgressLine(quiet=args.json), {name: MODES[name] for name in names}
     result = bench_served(args.steps, line, line.say, modes, rate=args.rate, older=not args.modes)
     line.close()
     if args.json:

@@ -1,4 +1,4 @@
-"""`windlass bench soak`: one engine under mixed traffic for a long time."""
+"""`windlass bench soak`: one engine under long mixed traffic."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from windlass.runs.progress_line import ProgressLine
 
 MINUTES = 20.0
 EPILOG = """\
-Requests of random lengths, greedy and sampled, with grammars, shared beginnings, several tenants,
-cancellations and mistakes. Every answer is compared with that of a fresh engine that answers the request
-alone, which takes some time besides the minutes of traffic. Exit code 1 where an answer is wrong, a block is
-leaked or memory grew by more than 2%.
+Requests of random lengths, greedy and sampled, with grammars, shared prefixes, several tenants, cancellations
+and errors. Every answer is compared with that of a fresh engine that gets the request alone, which takes time
+in addition to the minutes of traffic. Exit code 1 if an answer is wrong, a block is leaked or memory grew by
+more than 2%.
 
 examples:
   windlass bench soak
@@ -27,7 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--minutes", type=float, default=MINUTES, help=f"of traffic (default: {MINUTES:g})", metavar="N"
+        "--minutes",
+        type=float,
+        default=MINUTES,
+        help=f"minutes of traffic (default: {MINUTES:g})",
+        metavar="N",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)

@@ -1,4 +1,4 @@
-"""`windlass chaos`: hurt a run of a job on purpose, and show that nothing is lost."""
+"""`windlass chaos`: inject faults into a run, and show that nothing is lost."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from windlass.spec.units import parse_seconds
 
 EPILOG = (
     """\
-First the job is trained undisturbed, for about as long as the storm will last; then again with faults from
-the seed, after which an audit counts the samples and the two runs are compared. Both are runs of JOB-chaos;
-the report is in the directory of the second, as chaos.json and chaos.txt. Partition, delay and a full disk
-need root.
+First the job is trained without faults (the baseline), for about as long as the experiment; then again with
+faults drawn from the seed. An audit counts the samples, and the two runs are compared. Both are runs of
+JOB-chaos; the report is in the directory of the second, as chaos.json and chaos.txt. Partition, delay and a
+full disk need root.
 
 kinds of faults:
 """
@@ -32,8 +32,8 @@ kinds of faults:
 examples:
   windlass chaos job.toml --minutes 10 --every 20s --deterministic
   windlass chaos job.toml --minutes 2 --kinds kill,freeze,coordinator
-  windlass chaos job.toml --reference job-chaos/1      compare with an undisturbed run that exists
-  windlass chaos --clean                               remove what a killed storm left behind
+  windlass chaos job.toml --reference job-chaos/1      compare with an existing baseline run
+  windlass chaos --clean                               clean up after a killed experiment
 """
 )
 
@@ -42,18 +42,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_job(parser, default="none, with --clean")
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="workers (default: 4)")
+    parser.add_argument("--spares", type=int, default=0, metavar="N", help="hot spare workers (default: 0)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of faults (default: 10)")
     parser.add_argument(
-        "--spares", type=int, default=0, metavar="N", help="hot spares beside them (default: 0)"
+        "--every", default="20s", metavar="TIME", help="mean time between faults (default: 20s)"
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="length of the storm (default: 10)")
-    parser.add_argument("--every", default="20s", metavar="TIME", help="between two faults (default: 20s)")
-    parser.add_argument("--seed", type=int, default=1, help="decides what is hit when (default: 1)")
-    parser.add_argument("--kinds", metavar="KIND,...", help="kinds of faults (default: all that can be had)")
-    parser.add_argument("--reference", metavar="RUN", help="an undisturbed run to compare with, NAME/NUMBER")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the fault schedule (default: 1)")
+    parser.add_argument("--kinds", metavar="KIND,...", help="kinds of faults (default: all available)")
+    parser.add_argument("--reference", metavar="RUN", help="a baseline run to compare with, NAME/NUMBER")
     parser.add_argument(
-        "--deterministic", action="store_true", help="train so that the weights must end bit-identical"
+        "--deterministic",
+        action="store_true",
+        help="train deterministically; final weights must be bit-identical",
     )
-    parser.add_argument("--clean", action="store_true", help="remove what a killed storm left behind")
+    parser.add_argument("--clean", action="store_true", help="clean up after a killed experiment")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_home(parser)
     parser.set_defaults(run=run)
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return _clean(args)
     if args.job is None:
         raise AskedWrongly("chaos needs a job file", hint="`windlass chaos --help` shows what is possible")
-    ask = asked(args)
+    ask = request_of(args)
     report = chaos(ask, home, line, line.say)
     line.close()
     if args.json:
@@ -76,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.good else 1
 
 
-def asked(args: argparse.Namespace) -> ChaosRequest:
-    """Read what is asked for, or refuse what cannot be."""
+def request_of(args: argparse.Namespace) -> ChaosRequest:
+    """Parse the options, or refuse invalid ones."""
     if args.workers < 2:
-        raise BadInput(f"--workers {args.workers}: must be at least 2, so that somebody survives")
+        raise BadInput(f"--workers {args.workers}: must be at least 2, so that a worker survives")
     if args.spares < 0:
         raise BadInput(f"--spares {args.spares}: must be at least 0")
     if args.minutes <= 0:
@@ -126,5 +128,5 @@ def _clean(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"removed": removed})
     else:
-        print("\n".join(f"removed {what}" for what in removed) or "nothing was left behind")
+        print("\n".join(f"removed {what}" for what in removed) or "nothing to clean up")
     return 0

@@ -1,4 +1,4 @@
-"""`windlass prove`: show on these machines that training and serving do what they promise."""
+"""`windlass prove`: prove on this machine that training and serving keep their guarantees."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ NETWORKS = (*FAMILIES, "mlp")
 EPILOG = f"""\
 layouts   every layout learns the same as one process: the loss of every step within {LOSS_TOLERANCE:g}
           (relative), every weight within {WEIGHT_TOLERANCE:g} at the end
-reshard   a run goes on under one layout after another as if it had never changed
+reshard   a run continues under one layout after another as if the layout had never changed
 kills     a killed process ends or restarts the run within seconds, and nothing is lost
-saves     a save that dies at any byte leaves the newest whole checkpoint as it was
-failover  engines are killed, frozen and cut off in mid-stream, and every stream goes on, byte for byte
-rollback  bad versions rolled out under traffic are taken back by themselves, good ones are promoted
-server    workers and parameter servers are killed in mid-run: nothing is lost, or no more than is said
-limits    many gateways on one database let in no more than one would, and not much less
-restore   everything but the backup is lost and comes back; a key of before opens, a run goes on
-control   control processes are killed under load: no job is lost, none runs twice, another leads in seconds
-tenants   a hostile tenant sees nothing of another, and slows it no more than its share
-backends  one job file trains here and on a Ray that loses a node, to the same bits, and Kubernetes takes it
-replication  versions are made while processes are killed, requests fail and a site is cut off; none is lost
+saves     a save killed at any byte leaves the newest complete checkpoint intact
+failover  engines are killed, frozen and disconnected in mid-stream; every stream continues, byte for byte
+rollback  bad versions rolled out under traffic are rolled back automatically, good ones are promoted
+server    workers and parameter servers are killed in mid-run: nothing is lost beyond the documented bound
+limits    many gateways on one database admit no more than one would, and not much less
+restore   everything but the backup is lost and restored; an old key works, a run resumes
+control   control processes are killed under load: no job is lost or runs twice, another leads in seconds
+tenants   a hostile tenant sees nothing of another, and slows it down no more than its share
+backends  one job file trains here and on Ray with a lost node, to the same bits; Kubernetes accepts it
+replication  versions reach all sites while processes are killed, requests fail and a site is partitioned
 
 examples:
   windlass prove layouts --steps 50
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--layouts", action="append", metavar="LAYOUT", help="only these; may be given several times"
     )
     layouts.set_defaults(run=run_layouts)
-    reshard = whats.add_parser("reshard", help="a run goes on under one layout after another")
+    reshard = whats.add_parser("reshard", help="a run continues under one layout after another")
     reshard.add_argument("--steps", type=int, default=20, help="steps under each layout (default: 20)")
     reshard.set_defaults(run=run_reshard)
     for inner in (layouts, reshard):
@@ -84,54 +84,62 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kills = whats.add_parser("kills", help="a killed process ends or restarts the run, and nothing is lost")
     kills.add_argument("--times", type=int, default=20, help="processes to kill (default: 20)")
     kills.set_defaults(run=run_kills)
-    saves = whats.add_parser("saves", help="a save that dies at any byte leaves a whole checkpoint")
+    saves = whats.add_parser("saves", help="a save killed at any byte leaves a complete checkpoint")
     saves.add_argument("--times", type=int, default=100, help="saves to kill (default: 100)")
-    saves.add_argument("--seed", type=int, default=1, help="where they die (default: 1)")
+    saves.add_argument("--seed", type=int, default=1, help="seed of the kill points (default: 1)")
     saves.set_defaults(run=run_saves)
-    failover = whats.add_parser("failover", help="streams outlive the engines that write them")
+    failover = whats.add_parser("failover", help="streams survive the failure of engines")
     failover.add_argument("--times", type=int, default=30, help="faults in mid-stream (default: 30)")
     failover.add_argument("--replicas", type=int, default=3, help="engines, at least 2 (default: 3)")
-    failover.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
-    failover.add_argument("--family", choices=ANSWERING, default=ANSWERING[0], help="of the model")
+    failover.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
+    failover.add_argument("--family", choices=ANSWERING, default=ANSWERING[0], help="model family")
     failover.set_defaults(run=run_failover)
-    rollback = whats.add_parser("rollback", help="bad versions are taken back, good ones are promoted")
+    rollback = whats.add_parser("rollback", help="bad versions are rolled back, good ones are promoted")
     rollback.add_argument("--trials", type=int, default=20, help="good versions to roll out (default: 20)")
-    rollback.add_argument("--clients", type=int, default=4, help="that ask all the time (default: 4)")
+    rollback.add_argument(
+        "--clients", type=int, default=4, help="clients that send requests all the time (default: 4)"
+    )
     rollback.set_defaults(run=run_rollback)
-    limits = whats.add_parser("limits", help="many gateways let in no more than the limits say")
-    limits.add_argument("--processes", type=int, default=8, help="gateways' worth of requests (default: 8)")
-    limits.add_argument("--seconds", type=float, default=12.0, help="for how long (default: 12)")
+    limits = whats.add_parser("limits", help="many gateways admit no more than the limits allow")
+    limits.add_argument(
+        "--processes", type=int, default=8, help="load generators, each with a gateway's limiter (default: 8)"
+    )
+    limits.add_argument("--seconds", type=float, default=12.0, help="duration (default: 12)")
     limits.add_argument(
         "--state", metavar="URL", help="database that they share (default: a fresh SQLite file)"
     )
     limits.set_defaults(run=run_limits)
-    sites = whats.add_parser("sites", help="clients reach another site when theirs is cut off")
-    sites.add_argument("--ttl", type=int, default=5, help="seconds that resolvers keep answers (default: 5)")
+    sites = whats.add_parser("sites", help="clients reach another site when theirs is partitioned")
+    sites.add_argument("--ttl", type=int, default=5, help="TTL of DNS answers in seconds (default: 5)")
     sites.set_defaults(run=run_sites)
-    restore = whats.add_parser("restore", help="everything but the backup is lost, and comes back")
+    restore = whats.add_parser("restore", help="everything but the backup is lost, and restored")
     restore.add_argument(
         "--to", default="folder", metavar="WHERE", help="folder, s3 (a server started here) or a URL"
     )
-    restore.add_argument("--steps", type=int, default=40, help="steps of the model (default: 40)")
+    restore.add_argument("--steps", type=int, default=40, help="training steps of the model (default: 40)")
     restore.set_defaults(run=run_restore)
-    replication = whats.add_parser("replication", help="every site gets every version, whatever happens")
+    replication = whats.add_parser("replication", help="every site gets every version despite failures")
     replication.add_argument("--versions", type=int, default=20, help="versions to register (default: 20)")
     replication.add_argument("--kills", type=int, default=20, help="processes to kill (default: 20)")
-    replication.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
+    replication.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
     replication.set_defaults(run=run_replication)
     server = whats.add_parser("server", help="parameter servers that die lose no update")
     server.set_defaults(run=run_server)
-    control = whats.add_parser("control", help="control processes die, and no job is lost or run twice")
-    control.add_argument("--kills", type=int, default=100, help="of control processes (default: 100)")
-    control.add_argument("--seed", type=int, default=1, help="whom they strike, and when (default: 1)")
+    control = whats.add_parser(
+        "control", help="control processes are killed, and no job is lost or run twice"
+    )
+    control.add_argument("--kills", type=int, default=100, help="kills of control processes (default: 100)")
+    control.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
     control.add_argument(
         "--state", metavar="URL", help="database of the queue (default: a fresh SQLite file)"
     )
     control.set_defaults(run=run_control)
     tenants = whats.add_parser(
-        "tenants", help="a hostile tenant sees nothing, and slows nobody beyond its share"
+        "tenants", help="a hostile tenant sees nothing, and slows others no more than its share"
     )
-    tenants.add_argument("--jobs", type=int, default=6, help="of the victim, twice (default: 6)")
+    tenants.add_argument(
+        "--jobs", type=int, default=6, help="jobs of the victim, with and without the attack (default: 6)"
+    )
     tenants.set_defaults(run=run_tenants)
     backends = whats.add_parser("backends", help="one job file on this machine, Ray and Kubernetes")
     backends.set_defaults(run=run_backends)
@@ -149,7 +157,7 @@ def run_reshard(args: argparse.Namespace) -> int:
 
 
 def run_kills(args: argparse.Namespace) -> int:
-    _at_least_one(args.times, "--times")
+    _check_positive(args.times, "--times")
     line = ProgressLine(quiet=args.json)
     result = prove_kills(home_of(args), args.times, line.say)
     line.close()
@@ -166,7 +174,7 @@ def run_server(args: argparse.Namespace) -> int:
 
 
 def run_saves(args: argparse.Namespace) -> int:
-    _at_least_one(args.times, "--times")
+    _check_positive(args.times, "--times")
     line = ProgressLine(quiet=args.json)
     result = prove_saves(home_of(args), args.times, line.say, seed=args.seed)
     line.close()
@@ -174,9 +182,11 @@ def run_saves(args: argparse.Namespace) -> int:
 
 
 def run_failover(args: argparse.Namespace) -> int:
-    _at_least_one(args.times, "--times")
+    _check_positive(args.times, "--times")
     if args.replicas < 2:
-        raise BadInput(f"--replicas {args.replicas}: must be at least 2, so that another can go on")
+        raise BadInput(
+            f"--replicas {args.replicas}: must be at least 2, so that another engine can take over"
+        )
     line = ProgressLine(quiet=args.json)
     logs = home_of(args) / "logs"
     result = prove_failover(
@@ -188,8 +198,8 @@ def run_failover(args: argparse.Namespace) -> int:
 
 
 def run_rollback(args: argparse.Namespace) -> int:
-    _at_least_one(args.trials, "--trials")
-    _at_least_one(args.clients, "--clients")
+    _check_positive(args.trials, "--trials")
+    _check_positive(args.clients, "--clients")
     line = ProgressLine(quiet=args.json)
     result = prove_rollback(home_of(args), line.say, trials=args.trials, clients=args.clients)
     line.close()
@@ -197,7 +207,7 @@ def run_rollback(args: argparse.Namespace) -> int:
 
 
 def run_limits(args: argparse.Namespace) -> int:
-    _at_least_one(args.processes, "--processes")
+    _check_positive(args.processes, "--processes")
     if not 0 < args.seconds < 1e6:
         raise BadInput(f"--seconds {args.seconds:g}: must be more than 0")
     line = ProgressLine(quiet=args.json)
@@ -208,7 +218,7 @@ def run_limits(args: argparse.Namespace) -> int:
 
 
 def run_sites(args: argparse.Namespace) -> int:
-    _at_least_one(args.ttl, "--ttl")
+    _check_positive(args.ttl, "--ttl")
     line = ProgressLine(quiet=args.json)
     result = prove_sites(line.say, ttl_s=args.ttl)
     line.close()
@@ -225,7 +235,7 @@ def run_restore(args: argparse.Namespace) -> int:
 
 
 def run_tenants(args: argparse.Namespace) -> int:
-    _at_least_one(args.jobs, "--jobs")
+    _check_positive(args.jobs, "--jobs")
     line = ProgressLine(quiet=args.json)
     result = prove_tenants(line.say, jobs=args.jobs)
     line.close()
@@ -233,7 +243,7 @@ def run_tenants(args: argparse.Namespace) -> int:
 
 
 def run_control(args: argparse.Namespace) -> int:
-    _at_least_one(args.kills, "--kills")
+    _check_positive(args.kills, "--kills")
     line = ProgressLine(quiet=args.json)
     result = prove_control(home_of(args), args.kills, line.say, seed=args.seed, state=args.state)
     line.close()
@@ -248,8 +258,8 @@ def run_backends(args: argparse.Namespace) -> int:
 
 
 def run_replication(args: argparse.Namespace) -> int:
-    _at_least_one(args.versions, "--versions")
-    _at_least_one(args.kills, "--kills")
+    _check_positive(args.versions, "--versions")
+    _check_positive(args.kills, "--kills")
     line = ProgressLine(quiet=args.json)
     result = prove_replication(
         home_of(args), line.say, versions=args.versions, kills=args.kills, seed=args.seed
@@ -259,7 +269,7 @@ def run_replication(args: argparse.Namespace) -> int:
 
 
 def _prove(args: argparse.Namespace, kind: Any, layouts: tuple[str, ...]) -> int:
-    _at_least_one(args.steps, "--steps")
+    _check_positive(args.steps, "--steps")
     for layout in layouts:
         parse_layout(layout)
     families = [name.strip() for name in args.families.split(",")]
@@ -306,6 +316,6 @@ def _print(result: dict[str, Any], args: argparse.Namespace, *, good: bool) -> i
     return 0 if good else 1
 
 
-def _at_least_one(value: int, option: str) -> None:
+def _check_positive(value: int, option: str) -> None:
     if value < 1:
         raise BadInput(f"{option} {value}: must be at least 1")

@@ -1,4 +1,4 @@
-"""`windlass simulate`: a day of a large fleet in a minute, decided by the code that drives real ones."""
+"""`windlass simulate`: simulate a day of a large fleet with the real scheduler and autoscaler."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from windlass.spec.errors import BadInput
 from windlass.spec.units import format_seconds
 
 EPILOG = """\
-Machines, jobs, failures and loads of services are simulated; the reconcile loop, the queue's decisions and
-the autoscaler are the real ones. The same seed gives the same report, but for what this machine took.
+Nodes, jobs, failures and service load are simulated; the reconcile loop, the scheduler and the autoscaler are
+the real ones. The same seed gives the same report, except for the measured times.
 
 scenarios:
-  calm      seven tenths of the load, and nothing fails
-  day       a working day: more is asked for at noon than there is; machines, racks and starts fail
-  bad       ten times the failures, and four of a hundred racks at once
-  hostile   a day, and a tenant that asks for the whole fleet twice; compared with the day without it
+  calm      70% load, and nothing fails
+  day       a working day: demand exceeds capacity at noon; nodes, racks and starts fail
+  bad       ten times the failures, and 4% of the racks at the same time
+  hostile   a day with a tenant that requests twice the fleet; compared with the day without it
 
 examples:
   windlass simulate                                     10,000 machines, a day
@@ -30,15 +30,15 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("--nodes", type=int, default=10_000, help="machines (default: 10000)")
-    parser.add_argument("--hours", type=float, default=24.0, help="of simulated time (default: 24)")
-    parser.add_argument("--seed", type=int, default=1, help="of all chance (default: 1)")
+    parser.add_argument("--nodes", type=int, default=10_000, help="number of nodes (default: 10000)")
+    parser.add_argument("--hours", type=float, default=24.0, help="simulated hours (default: 24)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument("--scenario", default="day", help="calm, day, bad or hostile (default: day)")
     parser.add_argument(
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw use, queue, failures and shares: FILE.html or .svg",
+        help="plot utilisation, queue, failures and shares: FILE.html or .svg",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
@@ -66,20 +66,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drawing(path: Path | None, page: Any, svg: Any) -> Any:
-    """Refuse a place for the picture before the work, not after it."""
+    """Check the path of the plot before the simulation, not after it."""
     if path is None:
         return None
     drawings = {".html": page, ".svg": svg}
     if path.suffix not in drawings:
-        raise BadInput(f"--plot {path}: a picture is written as .html or .svg")
+        raise BadInput(f"--plot {path}: must end in .html or .svg")
     if not path.parent.is_dir():
         raise BadInput(f"--plot {path}: there is no directory '{path.parent}'")
     return drawings[path.suffix]
 
 
 def _print(report: dict[str, Any]) -> None:
-    told, jobs, took = report["scenario"], report["jobs"], report["measured"]
-    print(f"{told['nodes']:,} machines, {told['hours']:g} h, scenario {told['name']}, seed {told['seed']}")
+    scenario, jobs, took = report["scenario"], report["jobs"], report["measured"]
+    print(
+        f"{scenario['nodes']:,} machines, {scenario['hours']:g} h, scenario {scenario['name']},"
+        f" seed {scenario['seed']}"
+    )
     print(
         f"took {format_seconds(took['wall_s'])} ({took['cpu_s']:g} s of CPU): {took['events']:,} events,"
         f" {took['steps']:,} steps of the control plane"
@@ -92,7 +95,7 @@ def _print(report: dict[str, Any]) -> None:
     )
     found = report["convergence"]
     print(f"failures: {found['failures']:,} machines, {found['jobs_hit']:,} jobs hit", end="")
-    healed = f"; as asked again after {_s(found['p50'])} (p50), {_s(found['p99'])} (p99)"
+    healed = f"; recovered after {_s(found['p50'])} (p50), {_s(found['p99'])} (p99)"
     print(healed if found["number"] else "")
     fair, services = report["fairness"], report["services"]
     print(f"preemptions: {report['preemptions']:,}")
@@ -100,7 +103,7 @@ def _print(report: dict[str, Any]) -> None:
         print(f"fairness: Jain {fair['jain']:.3f} among tenants that wanted more (worst {fair['worst']:.3f})")
     print(
         f"services: {services['number']}, at most {services['max_replicas']:,} replicas;"
-        f" {services['answered']:.2%} of the load found a slot"
+        f" {services['answered']:.2%} of the load was served"
     )
     _print_tables(report)
 
@@ -150,7 +153,7 @@ def _print_harm(harm: dict[str, Any]) -> None:
         )
         for name, each in harm.items()
     ]
-    print_table(rows, ("without -> with the hostile one", "wait p50", "wait p99", "slowdown p50", "share"))
+    print_table(rows, ("without -> with the hostile tenant", "wait p50", "wait p99", "slowdown p50", "share"))
 
 
 def _s(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`windlass backup`: make, list, verify, prune and schedule backups of a home."""
+"""`windlass backup`: make, list, verify, prune and schedule backups of a home directory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from windlass.cli.operations.backup_argument import (
     add_making,
     add_parallel,
     options_of,
+    repository_of,
     settings_of,
-    vault_of,
 )
 from windlass.cli.terminal import print_json, print_table
 from windlass.runs.progress_line import ProgressLine
@@ -31,45 +31,45 @@ from windlass.store.lock import locked
 
 EPILOG = """\
 A backup holds models with their aliases, runs with their checkpoints, the service's keys and records, and
-what describes corpora. Only what changed is sent; what was cut off goes on. HOME/backup.toml keeps settings.
+corpus metadata. Only changes are sent; an interrupted backup resumes. HOME/backup.toml has the settings.
 
 examples:
-  windlass backup make s3://bucket/home                 once; only what is new is sent
+  windlass backup make s3://bucket/home                 once; sends only changes
   windlass backup make /mnt/disk/home --key-file key    encrypted
   windlass backup list s3://bucket/home
-  windlass backup verify s3://bucket/home               restore into a scratch place, compare, ask a model
+  windlass backup verify s3://bucket/home               restore to a scratch directory, compare, query a model
   windlass backup prune s3://bucket/home --last 7 --daily 30
-  windlass backup schedule s3://bucket/home --every 1h  stays, makes and prunes
-  windlass restore s3://bucket/home                     bring it back
+  windlass backup schedule s3://bucket/home --every 1h  keep running: make and prune
+  windlass restore s3://bucket/home                     restore it
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    made = _verb(
-        verbs, "make", "send what changed, as one snapshot", "backup make s3://bucket/home", run_make
-    )
+    made = _verb(verbs, "make", "send changes as a new snapshot", "backup make s3://bucket/home", run_make)
     add_making(made)
     _verb(verbs, "list", "list the snapshots of a backup", "backup list s3://bucket/home --json", run_list)
     checked = _verb(
-        verbs, "verify", "restore into a scratch place, compare every digest, ask a model",
+        verbs, "verify", "restore to a scratch directory, compare every digest, query a model",
         "backup verify s3://bucket/home --snapshot 20261117", run_verify,
     )  # fmt: skip
-    checked.add_argument("--snapshot", metavar="ID", help="its beginning suffices (default: the newest)")
-    checked.add_argument("--no-ask", action="store_true", help="compare only; serve nothing")
+    checked.add_argument(
+        "--snapshot", metavar="ID", help="snapshot id or a prefix of it (default: the newest)"
+    )
+    checked.add_argument("--no-ask", action="store_true", help="compare only; do not query a model")
     add_parallel(checked)
     pruned = _verb(
-        verbs, "prune", "forget old snapshots and what only they hold",
+        verbs, "prune", "delete old snapshots and the data that only they use",
         "backup prune s3://bucket/home --last 7 --daily 7 --dry-run", run_prune,
     )  # fmt: skip
-    pruned.add_argument("--dry-run", action="store_true", help="say what would be forgotten")
+    pruned.add_argument("--dry-run", action="store_true", help="only list what would be deleted")
     again = _verb(
-        verbs, "schedule", "make and prune again and again, until stopped",
+        verbs, "schedule", "make and prune snapshots at intervals, until stopped",
         "backup schedule s3://bucket/home --every 1h", run_schedule,
     )  # fmt: skip
-    again.add_argument("--every", metavar="TIME", help="between two snapshots (default: 1h)")
-    again.add_argument("--times", type=int, metavar="N", help="end after so many snapshots (default: never)")
+    again.add_argument("--every", metavar="TIME", help="interval between snapshots (default: 1h)")
+    again.add_argument("--times", type=int, metavar="N", help="stop after N snapshots (default: never)")
     add_making(again)
     for verb in (pruned, again):
         _add_keep(verb)
@@ -77,9 +77,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run_make(args: argparse.Namespace) -> int:
     settings, line = settings_of(args), ProgressLine(quiet=args.json)
-    vault = vault_of(args, settings, create=True)
+    repository = repository_of(args, settings, create=True)
     with _alone(args):
-        done = make(home_of(args), vault, options_of(args, settings), line)
+        done = make(home_of(args), repository, options_of(args, settings), line)
     line.close()
     for reason in done.snapshot.left_out:
         line.say(f"left out: {reason}")
@@ -93,11 +93,11 @@ def run_make(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    vault = vault_of(args, settings_of(args))
-    found = [vault.read(id_) for id_ in vault.ids()]
+    repository = repository_of(args, settings_of(args))
+    found = [repository.read(id_) for id_ in repository.ids()]
     if args.json:
-        held = vault.chunks()
-        stored = {"chunks": len(held), "bytes": sum(held.values()), "encrypted": vault.is_sealed}
+        held = repository.chunks()
+        stored = {"chunks": len(held), "bytes": sum(held.values()), "encrypted": repository.is_sealed}
         print_json({"snapshots": [each.facts() for each in found], "stored": stored})
     elif not found:
         print("no snapshot yet; `windlass backup make` makes one")
@@ -109,9 +109,9 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     settings, line = settings_of(args), ProgressLine(quiet=args.json)
-    vault = vault_of(args, settings)
+    repository = repository_of(args, settings)
     found = verify(
-        vault,
+        repository,
         home_of(args) / FOLDER,
         args.snapshot,
         ask=not args.no_ask,
@@ -123,28 +123,28 @@ def run_verify(args: argparse.Namespace) -> int:
         print_json(found.facts())
         return 0
     print(
-        f"snapshot {found.snapshot} is whole: {found.files} files, {format_bytes(found.bytes)},"
+        f"snapshot {found.snapshot} is intact: {found.files} files, {format_bytes(found.bytes)},"
         f" {found.models} models, {found.runs} runs, {found.keys} keys; took {format_seconds(found.seconds)}"
     )
     if found.model is not None:
         print(f"{found.model} answered: {found.answer!r}")
     elif not args.no_ask:
-        print("it has no model to ask")
+        print("it has no model to query")
     return 0
 
 
 def run_prune(args: argparse.Namespace) -> int:
     settings, line = settings_of(args), ProgressLine(quiet=args.json)
-    gone = prune(vault_of(args, settings), _keep(args, settings), line, dry_run=args.dry_run)
+    gone = prune(repository_of(args, settings), _keep(args, settings), line, dry_run=args.dry_run)
     line.close()
     if args.json:
         print_json(gone.facts())
         return 0
-    verb = "would be forgotten" if args.dry_run else "forgotten"
+    verb = "would be deleted" if args.dry_run else "deleted"
     size = format_bytes(gone.freed_bytes)
-    print(f"{len(gone.forgotten)} snapshots {verb}, {len(gone.kept)} stay; {size} freed")
+    print(f"{len(gone.forgotten)} snapshots {verb}, {len(gone.kept)} kept; {size} freed")
     if gone.waits:
-        print("somebody is at work on the backup; chunks stay until the next time")
+        print("another process is using the backup; unused chunks are kept until the next prune")
     return 0
 
 
@@ -152,10 +152,10 @@ def run_schedule(args: argparse.Namespace) -> int:
     if args.times is not None and args.times < 1:
         raise AskedWrongly(f"--times {args.times}: must be at least 1")
     settings, line = settings_of(args), ProgressLine(quiet=args.json)
-    vault_of(args, settings, create=True)  # what is asked wrongly is said now, not in an hour
+    repository_of(args, settings, create=True)  # report wrong options now, not in an hour
     schedule = BackupSchedule(
         home_of(args),
-        lambda: vault_of(args, settings, create=True),
+        lambda: repository_of(args, settings, create=True),
         settings.every,
         _keep(args, settings),
         options_of(args, settings),

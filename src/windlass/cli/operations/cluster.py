@@ -1,4 +1,4 @@
-"""`windlass cluster`: which machines there are, what runs where, what is free; and to end a group."""
+"""`windlass cluster`: show nodes, process groups and free resources; stop a group."""
 
 from __future__ import annotations
 
@@ -17,33 +17,37 @@ from windlass.spec.read import parse, read_job
 from windlass.spec.units import format_bytes, format_seconds
 
 EPILOG = """\
-Without a job file it is this machine, with the groups of --home.
+Without a job file it shows this machine, with the groups of --home.
 
 examples:
   windlass cluster show
   windlass cluster show job.toml                       the cluster in [cluster] of the job
   windlass cluster show --backend ray --address 10.0.0.1:6379 --json
-  windlass cluster stop default/train-poems-1-3fa2c1   end a group of `show`, politely, then by force
+  windlass cluster stop default/train-poems-1-3fa2c1   stop a group: SIGTERM, then SIGKILL
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    shown = _verb(verbs, "show", "show machines, what runs where, and what is free", "cluster show --json")
-    shown.add_argument("job", nargs="?", metavar="JOB", help="job file whose [cluster] to look at")
+    shown = _verb(verbs, "show", "show nodes, process groups and free resources", "cluster show --json")
+    shown.add_argument("job", nargs="?", metavar="JOB", help="job file with the [cluster] to use")
     shown.add_argument("--tenant", help="only the groups of this tenant")
     shown.set_defaults(run=run_show)
-    stopped = _verb(verbs, "stop", "end a group", "cluster stop default/train-poems-1-3fa2c1")
+    stopped = _verb(verbs, "stop", "stop a group", "cluster stop default/train-poems-1-3fa2c1")
     stopped.add_argument("group", metavar="TENANT/NAME", help="a group of `windlass cluster show`")
-    stopped.add_argument("--job", metavar="JOB", help="job file whose [cluster] to look at")
+    stopped.add_argument("--job", metavar="JOB", help="job file with the [cluster] to use")
     stopped.add_argument(
-        "--wait", type=float, default=30.0, metavar="S", help="seconds to wait for its end (default: 30)"
+        "--wait",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds to wait until it has stopped (default: 30)",
     )
     stopped.set_defaults(run=run_stop)
     for verb in (shown, stopped):
         verb.add_argument("--backend", choices=("local", "ray", "kubernetes"), help="kind of the cluster")
-        verb.add_argument("--address", help="where it is, as [cluster] address says it")
+        verb.add_argument("--address", help="address of the cluster, as in [cluster] address")
         verb.add_argument("--json", action="store_true", help="print JSON")
         add_home(verb)
 
@@ -80,22 +84,22 @@ def run_stop(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"group": args.group, "gone": gone})
     else:
-        print(f"group {args.group} is {'gone' if gone else 'being ended'}")
+        print(f"group {args.group} is {'stopped' if gone else 'stopping'}")
     return 0
 
 
 def _backend(args: argparse.Namespace) -> ClusterBackend:
-    """Return the backend of the job, or of the options, which go first."""
+    """Return the backend given by the options, else by the job."""
     cluster = read_job(args.job).cluster if args.job is not None else Cluster()
-    asked = {"backend": args.backend, "address": args.address}
-    given = {key: value for key, value in asked.items() if value is not None}
+    options = {"backend": args.backend, "address": args.address}
+    given = {key: value for key, value in options.items() if value is not None}
     if "address" in given and (args.backend or cluster.backend) in (None, "local"):
         raise AskedWrongly("--address needs --backend ray or kubernetes")
     return backend_of(parse(Cluster, {**cluster.model_dump(), **given}, "[cluster]"), home_of(args))
 
 
 def facts_of(survey: ClusterState) -> dict[str, Any]:
-    """What a script wants to know about a cluster."""
+    """The JSON facts about a cluster."""
     return {
         "nodes": [asdict(node) for node in survey.nodes],
         "groups": [

@@ -1,4 +1,4 @@
-"""`windlass control`: a queue for a cluster; what `jobs`, `models` and `plan` do, over HTTP; and its keys."""
+"""`windlass control`: the control plane: a job queue, runs, models and plans over HTTP, and its keys."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 OWNER = "owner"
 EPILOG = """\
-It keeps a queue of jobs (windlass jobs submit --control URL) and runs them where --backend says, by priority,
-quota and fair share. Two of them may share a --state: one leads, the other takes over within seconds.
+Keeps a queue of jobs (windlass jobs submit --control URL) and runs them on the --backend, by priority, quota
+and fair share. Two control processes may share a --state: one leads, the other takes over within seconds.
 The first start makes a key called 'owner' and prints it once. Only its digest is kept.
 
 examples:
   windlass control                                     http://127.0.0.1:8100, jobs run on this machine
   windlass control --backend ray --address 10.0.0.1:6379 --home /shared/windlass
   windlass control --backend kubernetes --state postgresql://windlass@db/windlass
-  windlass control --new-key ada --tenant ada          a key for the jobs of tenant ada alone
-  windlass control --new-key page --read-only          a key that may look and change nothing
+  windlass control --new-key ada --tenant ada          a key for the jobs of tenant ada only
+  windlass control --new-key page --read-only          a read-only key
   windlass control --list-keys
   windlass control --drop-key page
   curl -H 'authorization: Bearer KEY' http://127.0.0.1:8100/v1/jobs
@@ -48,12 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8100, help="port to listen on; 0 takes a free one (default: 8100)"
     )
     keys = parser.add_argument_group("keys").add_mutually_exclusive_group()
-    keys.add_argument("--new-key", metavar="NAME", help="make a key, print it, and end")
-    keys.add_argument("--drop-key", metavar="NAME", help="make a key useless at once, and end")
-    keys.add_argument("--list-keys", action="store_true", help="list the names of keys, and end")
-    parser.add_argument("--read-only", action="store_true", help="with --new-key: it may change nothing")
+    keys.add_argument("--new-key", metavar="NAME", help="make a key, print it, and exit")
+    keys.add_argument("--drop-key", metavar="NAME", help="revoke a key at once, and exit")
+    keys.add_argument("--list-keys", action="store_true", help="list the names of keys, and exit")
+    parser.add_argument("--read-only", action="store_true", help="with --new-key: the key can change nothing")
     parser.add_argument(
-        "--tenant", metavar="T", help="with --new-key: it opens the jobs of this tenant alone"
+        "--tenant", metavar="T", help="with --new-key: the key is limited to this tenant's jobs"
     )
     _add_queue(parser)
     add_home(parser)
@@ -67,7 +67,7 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=("local", "ray", "kubernetes"),
         default="local",
-        help="who starts the processes of jobs (default: local)",
+        help="what starts the processes of jobs (default: local)",
     )
     queue.add_argument("--address", help="of the cluster: HOST:PORT of Ray, a context of the kubeconfig")
     queue.add_argument(
@@ -77,24 +77,24 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
         " (default: HOME/plane.db)",
     )
     queue.add_argument(
-        "--least-run",
+        "--min-run",
         metavar="TIME",
         default="5m",
-        help="a job runs so long before it may be asked to make room for another (default: 5m)",
+        help="minimum run time before a job may be preempted (default: 5m)",
     )
     queue.add_argument(
         "--tenant-users",
         metavar="FIRST-LAST",
-        help="user ids of nobody: each tenant's processes get one of their own (needs root; local and ray)",
+        help="unused user ids; each tenant's processes run under one of them (needs root; local and ray)",
     )
     queue.add_argument(
         "--tenant-python",
         metavar="PATH",
         default="",
-        help="an interpreter that tenants' users can execute, of this version (default: this one)",
+        help="a Python interpreter of this version that the tenants' users can execute (default: this one)",
     )
     queue.add_argument(
-        "--no-reconcile", action="store_true", help="take and answer requests, and leave the lead to others"
+        "--no-reconcile", action="store_true", help="only answer requests; never become the leader"
     )
 
 
@@ -102,11 +102,11 @@ def run(args: argparse.Namespace) -> int:
     home = home_of(args)
     keys = ControlKeys(home)
     if args.read_only and args.new_key is None:
-        raise AskedWrongly("--read-only goes with --new-key NAME")
+        raise AskedWrongly("--read-only needs --new-key NAME")
     if args.tenant is not None and args.new_key is None:
-        raise AskedWrongly("--tenant goes with --new-key NAME")
+        raise AskedWrongly("--tenant needs --new-key NAME")
     if args.new_key is not None:
-        _tell_key(
+        _print_key(
             args,
             args.new_key,
             keys.make(
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         )
     elif args.drop_key is not None:
         keys.drop(args.drop_key)
-        print_json({"dropped": args.drop_key}) if args.json else print(f"key '{args.drop_key}' is gone")
+        print_json({"dropped": args.drop_key}) if args.json else print(f"key '{args.drop_key}' is revoked")
     elif args.list_keys:
         _list(keys, as_json=args.json)
     else:
@@ -133,7 +133,7 @@ def _serve(args: argparse.Namespace, home: Path, keys: ControlKeys) -> None:
             print_json({"url": url, "home": str(home), "key": token})
             return
         if token is not None:
-            _tell_key(args, OWNER, token)
+            _print_key(args, OWNER, token)
         if not loopback:
             print("note: others can reach this address, and keys travel unencrypted; put TLS in front of it")
         print(f"control API for {home} at {url} (Ctrl-C stops)", flush=True)
@@ -143,7 +143,7 @@ def _serve(args: argparse.Namespace, home: Path, keys: ControlKeys) -> None:
 
 
 def _setting(args: argparse.Namespace, home: Path) -> ControlPlaneConfig:
-    """Return what the queue works with; a backend that cannot be had is told before anything listens."""
+    """Return the control plane's configuration; raises if the backend is unavailable."""
     from windlass.control.plane.control_plane import ControlPlaneConfig
     from windlass.control.plane.job_store import plane_url
     from windlass.control.plane.job_to_group import groups_for
@@ -152,21 +152,21 @@ def _setting(args: argparse.Namespace, home: Path) -> ControlPlaneConfig:
     cluster = parse(Cluster, {"backend": args.backend, "address": args.address}, "--backend")
     backend_of(cluster, home)
     users = None if args.tenant_users is None else users_from(args.tenant_users)
-    house = TenantRegistry(home, users=users, python=args.tenant_python)
-    house.prepare()
+    registry = TenantRegistry(home, users=users, python=args.tenant_python)
+    registry.prepare()
     return ControlPlaneConfig(
         home=home,
         state=plane_url(home, args.state),
         backend_name=args.backend,
         connect=lambda: backend_of(cluster, home),
-        group_of=house.walled(groups_for(home, args.backend), lambda entry: entry.tenant, args.backend),
-        tenants=house,
-        min_run_s=duration(args.min_run, "--least-run"),
+        group_of=registry.isolated(groups_for(home, args.backend), lambda entry: entry.tenant, args.backend),
+        tenants=registry,
+        min_run_s=duration(args.min_run, "--min-run"),
         reconcile=not args.no_reconcile,
     )
 
 
-def _tell_key(args: argparse.Namespace, name: str, token: str) -> None:
+def _print_key(args: argparse.Namespace, name: str, token: str) -> None:
     if args.json:
         print_json({"name": name, "key": token})
     else:

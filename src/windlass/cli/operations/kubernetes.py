@@ -1,4 +1,4 @@
-"""`windlass kubernetes`: the manifests of a job, and whether an API server would take them."""
+"""`windlass kubernetes`: render manifests, and check that an API server would accept them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
 from windlass.spec.units import parse_bytes
 
 EPILOG = """\
-Nothing here speaks to a cluster: `render` writes files, `check` reads them. What launches and follows a run
-is `windlass train JOB.toml --backend kubernetes`.
+No cluster is contacted: `render` writes files, `check` reads them. To launch and follow a run, use
+`windlass train JOB.toml --backend kubernetes`.
 
 examples:
   windlass kubernetes render job.toml                                the Job that trains, and what it needs
-  windlass kubernetes render job.toml --serve                        the service that answers
+  windlass kubernetes render job.toml --serve                        the Service of a model
   windlass kubernetes render --tenant acme --quota cores=64 --quota memory=256GiB | kubectl apply -f -
   windlass kubernetes render --tenant acme --recorded                with the quota of `windlass tenants set`
   windlass kubernetes render job.toml --tenant acme --out manifests  all of it, in files
-  windlass kubernetes check manifests                                would an API server take them?
+  windlass kubernetes check manifests                                would an API server accept them?
 """
 
 READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -45,7 +45,7 @@ READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "jobs": ("jobs", int),
     "storage": ("storage_bytes", parse_bytes),
 }
-"""What --quota takes: its name in a Quota, and how its amount is read."""
+"""The resources of --quota: the field of NamespaceQuota, and the parser of the amount."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rendered = _verb(
         verbs, "render", "print the manifests of a job", "render job.toml --tenant acme --out manifests"
     )
-    add_job(rendered, default="none: with --tenant, what the tenant needs is enough")
+    add_job(rendered, default="none: with --tenant, only the tenant's manifests")
     add_render(rendered)
     checked = _verb(
-        verbs, "check", "check manifests against the schemas and the rules of the API", "check manifests"
+        verbs, "check", "check manifests against the schemas and rules of the API", "check manifests"
     )
     checked.add_argument("path", metavar="DIR", type=Path, help="a directory of manifests, or one file")
     checked.add_argument(
@@ -85,33 +85,37 @@ def _verb(
 
 def add_render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--tenant", metavar="T", help="add what tenant T needs: namespace, quota, network, rights"
+        "--tenant", metavar="T", help="add the tenant's namespace, quota, network policies and RBAC"
     )
     parser.add_argument(
         "--quota",
         metavar="WHAT=AMOUNT",
         action="append",
         default=[],
-        help=f"the most that the tenant may have: {', '.join(READERS)} (may be repeated)",
+        help=f"maximum resources of the tenant: {', '.join(READERS)} (may be repeated)",
     )
     parser.add_argument(
         "--recorded",
         action="store_true",
-        help="the quota that `windlass tenants set` wrote down, beside what --quota says",
+        help="use the quota recorded by `windlass tenants set`; --quota overrides it",
     )
     parser.add_argument(
         "--allow",
         metavar="CIDR:PORT",
         action="append",
         default=[],
-        help="where its pods may connect to (default: 0.0.0.0/0:443; may be repeated)",
+        help="allowed egress of its pods (default: 0.0.0.0/0:443; may be repeated)",
     )
     parser.add_argument(
-        "--serve", metavar="MODEL", nargs="?", const="", help="the service of a model, not the training"
+        "--serve",
+        metavar="MODEL",
+        nargs="?",
+        const="",
+        help="render the service of a model instead of training",
     )
     parser.add_argument("--backup", metavar="URL", help="add a CronJob that backs the home up to this store")
     parser.add_argument(
-        "--schedule", metavar="CRON", default=DAILY, help=f"when it does (default: '{DAILY}')"
+        "--schedule", metavar="CRON", default=DAILY, help=f"schedule of the backup (default: '{DAILY}')"
     )
     parser.add_argument("--out", metavar="DIR", type=Path, help="write files there instead of printing")
     add_state(parser)
@@ -124,8 +128,8 @@ def run_render(args: argparse.Namespace) -> int:
         args.out.mkdir(parents=True, exist_ok=True)
         for name, manifests in files.items():
             (args.out / name).write_text(to_yaml(manifests), encoding="utf-8")
-        told = {"directory": str(args.out), "files": {name: len(found) for name, found in files.items()}}
-        print_json(told) if args.json else print(f"wrote {', '.join(files)} into {args.out}")
+        summary = {"directory": str(args.out), "files": {name: len(found) for name, found in files.items()}}
+        print_json(summary) if args.json else print(f"wrote {', '.join(files)} into {args.out}")
         return 0
     manifests = [manifest for found in files.values() for manifest in found]
     print_json(manifests) if args.json else print(to_yaml(manifests), end="")
@@ -133,11 +137,11 @@ def run_render(args: argparse.Namespace) -> int:
 
 
 def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
-    """Return the files in the order in which a cluster needs them."""
+    """Return the files in the order in which a cluster must apply them."""
     if args.job is None and args.tenant is None:
-        raise AskedWrongly("say what to render: a job file, or --tenant", hint="windlass init job.toml")
+        raise AskedWrongly("nothing to render: give a job file or --tenant", hint="windlass init job.toml")
     if args.tenant is None and (args.quota or args.allow or args.recorded):
-        raise AskedWrongly("--quota, --recorded and --allow go with --tenant")
+        raise AskedWrongly("--quota, --recorded and --allow need --tenant")
     files: dict[str, list[Manifest]] = {}
     if args.tenant is not None:
         files["00-cluster.yaml"] = priority_classes()
@@ -145,22 +149,22 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
         files["10-tenant.yaml"] = tenancy(args.tenant, quota, egress_of(args.allow))
     if args.job is None:
         return files
-    asked = TenantJob(job_of(args), args.tenant or "default")
-    if made := claims(asked):
+    request = TenantJob(job_of(args), args.tenant or "default")
+    if made := claims(request):
         files["15-volumes.yaml"] = made
     if args.serve is not None:
-        files["20-service.yaml"] = service(asked, args.serve or None)
+        files["20-service.yaml"] = service(request, args.serve or None)
     else:
-        files["20-training.yaml"] = training(asked)
+        files["20-training.yaml"] = training(request)
     if args.backup is not None:
         files["30-backup.yaml"] = [
             backup(
                 BackupCron(
                     args.backup,
-                    asked.tenant,
-                    at_home(asked.cluster),
+                    request.tenant,
+                    at_home(request.cluster),
                     args.schedule,
-                    setting_of(asked.cluster),
+                    setting_of(request.cluster),
                 )
             )
         ]
@@ -168,29 +172,29 @@ def rendered_files(args: argparse.Namespace) -> dict[str, list[Manifest]]:
 
 
 def recorded_quota(args: argparse.Namespace) -> NamespaceQuota:
-    """Return what admission and this machine go by, too: the quota in the state of the service."""
+    """Return the tenant's quota from the state of the service, which the scheduler uses, too."""
     with opened_state(args) as state:
         quota = Tenants(state).get(args.tenant).allowance.quota
     return NamespaceQuota(quota.cores, quota.memory, quota.gpus, jobs=quota.jobs, storage_bytes=quota.disk)
 
 
 def quota_of(texts: list[str], recorded: NamespaceQuota) -> NamespaceQuota:
-    """Read --quota cores=64 --quota memory=256GiB, over what is recorded."""
-    told: dict[str, Any] = {}
+    """Parse --quota cores=64 --quota memory=256GiB; these override the recorded quota."""
+    given: dict[str, Any] = {}
     for text in texts:
         what, equals, amount = text.partition("=")
         if what not in READERS or not equals:
             raise BadInput(f"--quota {text}: is not WHAT=AMOUNT", hint=did_you_mean(what, list(READERS)))
         field, reader = READERS[what]
         try:
-            told[field] = reader(amount)
+            given[field] = reader(amount)
         except ValueError as error:
             raise BadInput(f"--quota {text}: {error}") from error
-    return replace(recorded, **told)
+    return replace(recorded, **given)
 
 
 def egress_of(texts: list[str]) -> tuple[Egress, ...]:
-    """Read --allow 10.0.0.0/8:9000."""
+    """Parse --allow 10.0.0.0/8:9000."""
     import ipaddress
 
     found = []
@@ -210,9 +214,12 @@ def run_check(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"objects": len(manifests), "versions": versions, "found": found})
     elif not found:
-        print(f"{len(manifests)} objects fit Kubernetes {versions[0]} to {versions[-1]}, and our rules")
+        print(
+            f"{len(manifests)} objects are valid for Kubernetes {versions[0]} to {versions[-1]},"
+            " and follow our rules"
+        )
     if found and not args.json:
         raise BadInput(
-            f"{args.path}: an API server would refuse {len(found)} things", hint="\n    ".join(found)
+            f"{args.path}: {len(found)} errors that an API server would reject", hint="\n    ".join(found)
         )
     return 2 if found else 0

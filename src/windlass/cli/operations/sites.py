@@ -1,4 +1,4 @@
-"""`windlass sites`: one name for several sites; clients are sent to the nearest one that is well."""
+"""`windlass sites`: one DNS name for several sites; clients are sent to the nearest healthy one."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.sites import Sites, read_sites
 
 EPILOG = """\
-A small DNS server that is asked for one zone and answers with the addresses of the nearest site that is well:
-one that gives known answers in time. Delegate the zone to it by an NS record in the zone above.
+A small DNS server for one zone that answers with the addresses of the nearest healthy site: one that answers
+golden prompts correctly and in time. Delegate the zone to it by an NS record in the parent zone.
 
 examples:
   windlass sites serve sites.toml                      on 127.0.0.1:5353
   windlass sites serve sites.toml --host 0.0.0.0 --port 53
   windlass sites show sites.toml
-  windlass sites drain sites.toml east --wait          send no new clients there, and wait until it may go
+  windlass sites drain sites.toml east --wait          send no new clients there, and wait until it is drained
   windlass sites restore sites.toml east
-  windlass sites replicate sites.toml --watch          put the models of this home into the depot
-  windlass sites replicate sites.toml --site east --watch    ... and take them out at the site called east
-  windlass sites rollout sites.toml poems@4            bring it from site to site, the canary first
+  windlass sites replicate sites.toml --watch          publish the models of this home to the depot
+  windlass sites replicate sites.toml --site east --watch    ... and pull them at the site east
+  windlass sites rollout sites.toml poems@4            roll it out site by site, the canary first
   dig @127.0.0.1 -p 5353 llm.example.org +subnet=10.1.0.0/24
 
-The key for known questions is read from $WINDLASS_KEY, or from the variable that a site's key_variable names.
-docs/formats/sites.md has the file.
+The key for golden prompts is read from $WINDLASS_KEY, or from the variable that a site's key_variable names.
+docs/formats/sites.md describes the file.
 """
 POLL_S = 0.2
 
@@ -43,19 +43,19 @@ POLL_S = 0.2
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    serve = _described(verbs, "serve", "answer for the zone, and watch its sites", run_serve)
+    serve = _described(verbs, "serve", "run the DNS server of the zone, and probe its sites", run_serve)
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument(
         "--port", type=int, default=5353, help="UDP and TCP; 0 takes a free one (default: 5353)"
     )
     serve.add_argument(
         "--no-replicate", dest="replicate", action="store_false",
-        help="do not put the models of this home into the depot meanwhile",
+        help="do not publish the models of this home to the depot",
     )  # fmt: skip
-    _described(verbs, "show", "say how the sites stand, and which versions they have", run_show)
-    copy = _described(verbs, "replicate", "bring models to every site", sites_replicate.run)
+    _described(verbs, "show", "show the health of the sites, and their model versions", run_show)
+    copy = _described(verbs, "replicate", "replicate models to every site", sites_replicate.run)
     sites_replicate.configure(copy)
-    rollout = _described(verbs, "rollout", "bring a version from site to site", sites_rollout.run)
+    rollout = _described(verbs, "rollout", "roll a version out site by site", sites_rollout.run)
     sites_rollout.configure(rollout)
     for name, purpose, action in (
         ("drain", "send no new clients to a site", run_drain),
@@ -64,7 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb = _described(verbs, name, purpose, action)
         verb.add_argument("site", metavar="SITE", help="its name")
         if name == "drain":
-            verb.add_argument("--wait", action="store_true", help="until nobody is sent there any more")
+            verb.add_argument(
+                "--wait", action="store_true", help="wait until no client is sent there any more"
+            )
 
 
 def _described(verbs: Any, name: str, purpose: str, action: Any) -> argparse.ArgumentParser:
@@ -95,8 +97,8 @@ def run_serve(args: argparse.Namespace) -> int:
 
     def ready(port: int) -> None:
         if args.json:
-            told = {"event": "ready", "zone": sites.zone, "host": args.host, "port": port}
-            print(json.dumps(told), flush=True)
+            event = {"event": "ready", "zone": sites.zone, "host": args.host, "port": port}
+            print(json.dumps(event), flush=True)
         else:
             print(f"answering for {sites.zone} on {args.host}:{port}; Ctrl-C ends it", flush=True)
 
@@ -122,21 +124,21 @@ def _sentence(event: dict[str, Any]) -> str:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Say how sites stand, and which versions they have; where one of both is not known, the other."""
+    """Print the health of the sites and their model versions; if only one of the two is known, print that."""
     sites, found = read_sites(args.sites), None
     try:
-        told = standing_of(folder_of(args, sites), sites)
+        facts = standing_of(folder_of(args, sites), sites)
     except NotFound:
         if sites.replicate is None:
             raise
-        told = {"zone": sites.zone, "sites": []}
+        facts = {"zone": sites.zone, "sites": []}
     if sites.replicate is not None:
         found = copies_of(sites)
-        told["copies"] = [one.facts() for one in found]
+        facts["copies"] = [one.facts() for one in found]
     if args.json:
-        print_json(told)
+        print_json(facts)
         return 0
-    rows = [(row["site"], row["state"], f"{row['took_ms']} ms", row["why"]) for row in told["sites"]]
+    rows = [(row["site"], row["state"], f"{row['took_ms']} ms", row["why"]) for row in facts["sites"]]
     if rows:
         print_table(rows, ("site", "state", "answers in", "why"))
     if found is not None:
@@ -149,7 +151,7 @@ def run_drain(args: argparse.Namespace) -> int:
     folder, others = folder_of(args, sites), [s.name for s in sites.site if s.name != args.site]
     check_site(args.site, sites)
     if not others:
-        raise AskedWrongly(f"{args.site} is the only site; nobody could be sent elsewhere")
+        raise AskedWrongly(f"{args.site} is the only site; clients cannot be sent elsewhere")
     (folder / "drain").mkdir(parents=True, exist_ok=True)
     (folder / "drain" / args.site).touch()
     while args.wait and _state(folder, sites, args.site) != "withdrawn":

@@ -1,4 +1,4 @@
-"""What verbs on sites have in common: the file, the folder, the name of a site."""
+"""The arguments of the sites verbs: the file, the state directory, the name of a site."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder_of(args: argparse.Namespace, sites: Sites) -> Path:
 
 @contextmanager
 def until_stopped(*, at_once: bool = False) -> Iterator[threading.Event]:
-    """Give an event that is set when somebody stops this process; `at_once` ends the block there, too."""
+    """Yield an event that is set when a signal stops this process; `at_once` also ends the block there."""
     stopped = threading.Event()
 
     def stop(*_: object) -> None:
@@ -49,11 +49,12 @@ def until_stopped(*, at_once: bool = False) -> Iterator[threading.Event]:
 
 
 def standing_of(folder: Path, sites: Sites) -> dict[str, Any]:
-    """Return how the sites stand by the DNS server of this home, which must be running."""
+    """Return the health of the sites as recorded by the DNS server of this home, which must be running."""
     file = folder / "standing.json"
-    told = dict(json.loads(file.read_bytes())) if file.exists() else {"time": 0.0}
-    if time.time() - told["time"] > STALE_S:
+    record = dict(json.loads(file.read_bytes())) if file.exists() else {"time": 0.0}
+    if time.time() - record["time"] > STALE_S:
         raise NotFound(
-            f"nobody answers for {sites.zone} from here", hint="`windlass sites serve SITES.toml` does"
+            f"no DNS server for {sites.zone} runs here",
+            hint="start it with `windlass sites serve SITES.toml`",
         )
-    return told
+    return record

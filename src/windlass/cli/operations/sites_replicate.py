@@ -1,4 +1,4 @@
-"""`windlass sites replicate`: put the models of a home into the depot, or take them out at a site."""
+"""`windlass sites replicate`: publish the models of a home to the depot, or pull them at a site."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from windlass.spec.sites import Replicate, Sites, read_sites
 from windlass.spec.units import format_bytes, format_seconds
 
 EPILOG = """\
-At the home it puts versions into the depot of [replicate]; at a site, with --site, it takes them out into the
-registry there. Each version is checked byte by byte and appears all at once; what was cut off goes on.
+At the home it publishes versions to the depot of [replicate]; at a site, with --site, it pulls them into the
+registry there. Each version is verified byte by byte and appears atomically; interrupted transfers resume.
 
 examples:
   windlass sites replicate sites.toml                        at the home, once
@@ -40,9 +40,11 @@ examples:
 def configure(verb: argparse.ArgumentParser) -> None:
     verb.epilog = EPILOG
     verb.formatter_class = argparse.RawDescriptionHelpFormatter
-    verb.add_argument("--site", metavar="NAME", help="this machine is this site (default: the home)")
-    verb.add_argument("--watch", action="store_true", help="go on until stopped")
-    verb.add_argument("--rate", metavar="BYTES", help="most bytes in a second, e.g. 20MiB")
+    verb.add_argument(
+        "--site", metavar="NAME", help="name of the site that this machine belongs to (default: the home)"
+    )
+    verb.add_argument("--watch", action="store_true", help="keep running until stopped")
+    verb.add_argument("--rate", metavar="BYTES", help="transfer limit in bytes per second, e.g. 20MiB")
     verb.set_defaults(run=run)
 
 
@@ -56,16 +58,16 @@ def run(args: argparse.Namespace) -> int:
         line.close()
         print_json(done.facts()) if args.json else print(sentence(done.facts()))
         return 1 if done.facts()["refused"] else 0
-    with until_stopped(at_once=True) as stopped:  # of what has arrived, nothing is lost
+    with until_stopped(at_once=True) as stopped:  # what has arrived is kept
         ReplicationWatch(
-            rule, worker, lambda event: _tell(event, args, line), stopped, create=args.site is None
+            rule, worker, lambda event: _print_event(event, args, line), stopped, create=args.site is None
         ).run()
     line.close()
     return 0
 
 
 def rule_of(sites: Sites, rate: str | None = None) -> Replicate:
-    """Return the table [replicate], which must be there, with what the options say put over it."""
+    """Return the required table [replicate], overridden by the options."""
     if sites.replicate is None:
         raise AskedWrongly(
             f"the sites of {sites.zone} have no [replicate]", hint='give it a depot = "s3://bucket/models"'
@@ -87,7 +89,7 @@ def worker_of(args: argparse.Namespace, sites: Sites, rule: Replicate, line: Pro
 
 @contextlib.contextmanager
 def publishing(home: Path, sites: Sites, tell: Any) -> Iterator[None]:
-    """Publish beside something else, in a thread, where the sites have a depot."""
+    """Publish in a background thread, if the sites have a depot."""
     if sites.replicate is None:
         yield
         return
@@ -104,7 +106,7 @@ def publishing(home: Path, sites: Sites, tell: Any) -> Iterator[None]:
 
 
 def copies_of(sites: Sites) -> list[SiteCopies]:
-    """Ask the depot which version is where."""
+    """Read from the depot which site has which versions."""
     depot: ArtifactStore = open_depot(rule_of(sites).depot)
     names = [site.name for site in sites.site]
     return copies(names, depot.versions(), depot.reports(), time.time())
@@ -117,7 +119,7 @@ def copies_rows(found: list[SiteCopies]) -> list[tuple[str, ...]]:
             str(len(one.has)),
             "nothing" if not one.missing else f"{len(one.missing)} ({format_bytes(one.missing_bytes)})",
             "" if one.behind_s is None else format_seconds(one.behind_s),
-            "never" if one.heard_s is None else f"{format_seconds(one.heard_s)} ago",
+            "never" if one.report_age_s is None else f"{format_seconds(one.report_age_s)} ago",
             " ".join(f"{name}@{number}" for name, meant in one.aliases.items()
                      for alias, number in meant.items() if alias == "prod"),
             one.trouble or ", ".join(f"another {version}" for version in one.different),
@@ -126,10 +128,10 @@ def copies_rows(found: list[SiteCopies]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-COPIES = ("site", "versions", "missing", "behind for", "heard", "@prod", "trouble")
+COPIES = ("site", "versions", "missing", "behind for", "last report", "@prod", "trouble")
 
 
-def _tell(event: dict[str, Any], args: argparse.Namespace, line: ProgressLine) -> None:
+def _print_event(event: dict[str, Any], args: argparse.Namespace, line: ProgressLine) -> None:
     line.close()
     if args.json:
         print(json.dumps(event), flush=True)
@@ -138,7 +140,7 @@ def _tell(event: dict[str, Any], args: argparse.Namespace, line: ProgressLine) -
 
 
 def sentence(done: dict[str, Any]) -> str:
-    """Say what a pass did, or why it failed."""
+    """Describe what a pass did, or why it failed."""
     if done.get("event") == "failed":
         return f"replication waits: {done['why']}"
     parts = [
@@ -148,4 +150,4 @@ def sentence(done: dict[str, Any]) -> str:
     ]
     moved = done.get("sent_bytes", done.get("fetched_bytes", 0))
     parts += [f"{format_bytes(moved)} moved"] if moved else []
-    return "; ".join([*parts, *done["refused"]]) or "nothing is new"
+    return "; ".join([*parts, *done["refused"]]) or "nothing new"

@@ -1,4 +1,4 @@
-"""`windlass sites rollout`: bring a version from site to site, and back where it fails."""
+"""`windlass sites rollout`: roll a version out site by site, and roll it back where it fails."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from windlass.spec.read import parse
 from windlass.spec.sites import Sites, SitesRollout, read_sites
 
 EPILOG = """\
-Each site waits for its copy, is drained where [rollout] says so, rolls the version out by itself (a growing
-part of its requests, judged all the way) and then answers known questions for a while; only then is it the
-next one's turn. A site that fails is taken back, and later ones are not touched. What was interrupted goes on
-with the same command.
+Each site waits for its copy, is drained if [rollout] says so, rolls the version out itself (a growing share
+of its requests, evaluated throughout) and then answers golden prompts for a while; only then does the next
+site start. A site that fails is rolled back, and later ones are not touched. An interrupted roll-out
+continues with the same command.
 
 examples:
-  windlass sites rollout sites.toml poems@4 --dry-run       how every site stands, and the order
+  windlass sites rollout sites.toml poems@4 --dry-run       health of every site, and the order
   windlass sites rollout sites.toml poems@4
-  windlass sites rollout sites.toml poems@4 --on-failure back    those before the one that fails go back, too
+  windlass sites rollout sites.toml poems@4 --on-failure back    on failure, roll earlier sites back, too
   windlass sites rollout sites.toml poems --status --json
-  windlass sites rollout sites.toml poems --give-up         end one that nobody goes on with
+  windlass sites rollout sites.toml poems --give-up         end an abandoned roll-out
 
 The key is read from $WINDLASS_KEY, or from the variable that a site's key_variable names; it needs the scope
 admin.
@@ -44,14 +44,16 @@ def configure(verb: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", nargs="?", help="NAME@VERSION; NAME for --status and --give-up"
     )
     what = verb.add_mutually_exclusive_group()
-    what.add_argument("--dry-run", action="store_true", help="say how the sites stand; change nothing")
-    what.add_argument("--status", action="store_true", help="say how far it has come")
-    what.add_argument("--give-up", action="store_true", help="end it; sites stay as they are")
-    verb.add_argument("--on-failure", choices=("stop", "back"), help="stop, or take back those before, too")
-    verb.add_argument("--at-once", type=int, metavar="N", help="most sites at a time, after the first")
-    verb.add_argument("--settle", metavar="TIME", help="known answers stay right for so long (default: 60s)")
+    what.add_argument("--dry-run", action="store_true", help="show the health of the sites; change nothing")
+    what.add_argument("--status", action="store_true", help="show its progress")
+    what.add_argument("--give-up", action="store_true", help="end the roll-out; sites stay as they are")
+    verb.add_argument("--on-failure", choices=("stop", "back"), help="stop, or roll earlier sites back, too")
+    verb.add_argument("--at-once", type=int, metavar="N", help="max sites at a time, after the first")
     verb.add_argument(
-        "--wait", metavar="TIME", help="for copies, and for a site that is cut off (default: 1h)"
+        "--settle", metavar="TIME", help="how long golden prompts must be answered correctly (default: 60s)"
+    )
+    verb.add_argument(
+        "--wait", metavar="TIME", help="timeout for copies and for unreachable sites (default: 1h)"
     )
     verb.set_defaults(run=run)
 
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.status:
         return _status(args, depot)
     if args.model is None:
-        raise AskedWrongly("say which version", hint="windlass sites rollout SITES.toml NAME@VERSION")
+        raise AskedWrongly("no version given", hint="windlass sites rollout SITES.toml NAME@VERSION")
     if args.give_up:
         return _print(args, give_up(depot, args.model.partition("@")[0], sites.zone, time.time))
     if args.dry_run:
@@ -71,16 +73,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drive(args: argparse.Namespace, sites: Sites, depot: ArtifactStore) -> int:
-    """Take steps until it is over or somebody stops this process; what was done stays done."""
+    """Advance the roll-out until it ends or this process is stopped; finished steps are kept."""
     line, shown, over = ProgressLine(quiet=args.json), dict[str, str](), False
     back = sites.rollout.on_failure == "back"
     with (
         until_stopped() as stopped,
-        opened(sites, depot, args.model, folder_of(args, sites), back=back, clock=time.time) as journey,
+        opened(sites, depot, args.model, folder_of(args, sites), back=back, clock=time.time) as driver,
     ):
         while not over and not stopped.is_set():
-            over = journey.step(time.time())
-            for site, text in _told(journey.record).items():
+            over = driver.step(time.time())
+            for site, text in _site_texts(driver.record).items():
                 if shown.get(site) != text:
                     shown[site] = text
                     line.say(f"{time.strftime('%H:%M:%S')} {site}: {text}")
@@ -88,8 +90,8 @@ def _drive(args: argparse.Namespace, sites: Sites, depot: ArtifactStore) -> int:
                 stopped.wait(LOOK_EVERY_S)
     line.close()
     if not over:
-        line.say("interrupted; the same command goes on")
-    return _print(args, journey.record, failure=journey.record.state != "done")
+        line.say("interrupted; run the same command again to continue")
+    return _print(args, driver.record, failure=driver.record.state != "done")
 
 
 def _status(args: argparse.Namespace, depot: ArtifactStore) -> int:
@@ -136,14 +138,14 @@ def _print(args: argparse.Namespace, record: SitesRolloutRecord, *, failure: boo
     return 1 if failure else 0
 
 
-def _told(record: SitesRolloutRecord) -> dict[str, str]:
+def _site_texts(record: SitesRolloutRecord) -> dict[str, str]:
     return {
         site: f"{turn.phase}{f' ({turn.why})' if turn.why else ''}" for site, turn in record.sites.items()
     }
 
 
 def _with_options(sites: Sites, args: argparse.Namespace) -> Sites:
-    """Put the options over the table [rollout]."""
+    """Override the table [rollout] by the options."""
     names = ("on_failure", "at_once", "settle", "wait")
     given: dict[str, Any] = {n: getattr(args, n) for n in names if getattr(args, n) is not None}
     plan = parse(SitesRollout, {**sites.rollout.model_dump(), **given}, "options")

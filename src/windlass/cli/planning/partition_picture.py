@@ -1,4 +1,4 @@
-"""Draws a cut: a row for each process of the pipeline, with its layers, its share of the work, its memory.
+"""Draws a partition: one row per pipeline process, with its layers, its share of the work and its memory.
 
 process  layers           work                            weights  memory
 0        embedding 0-4    ##########.........  52%        6M       91.6 MiB
@@ -18,7 +18,7 @@ BAR = 24
 
 
 def draw_cut(run: Run, found: dict[str, Any]) -> None:
-    """Print what `runs.show_partition.describe_cut` found."""
+    """Print the result of `runs.show_partition.describe_partition`."""
     layout, shape, cut = run.layout, run.network, Partition.model_validate(found["cut"])
     print(f"{shape.family}, {format_count(shape.parameters)} weights, {shape.layers} layers on {layout}")
     print()
@@ -67,7 +67,7 @@ def _notes(layout: Layout, cut: Partition, found: dict[str, Any]) -> list[str]:
         )
     if cut.features:
         notes += [f"tp divides by {by}: {kinds}" for by, kinds in _divided(cut).items()]
-    notes.append("memory is that of weights, gradients and Adam's moments, without activations")
+    notes.append("memory covers weights, gradients and Adam's moments, without activations")
     return notes
 
 
@@ -77,7 +77,7 @@ def _block(layout: Layout) -> str:
 
 
 def _divided(cut: Partition) -> dict[str, str]:
-    """Name the divided weights by what divides them; a bias goes with its matrix."""
+    """Name the divided weights by the dimension that is divided; a bias belongs to its matrix."""
     groups: dict[str, list[str]] = {"words": [], "outputs": [], "inputs": []}
     for kind, dimension in cut.features.items():
         name, _, part = kind.rpartition(".")

@@ -1,4 +1,4 @@
-"""`windlass plan`: say what a job needs before it runs."""
+"""`windlass plan`: plan a job before it runs: layout, time, memory and cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from windlass.cli.home import add_home, home_of
 from windlass.cli.job_argument import add_job, job_of
 from windlass.cli.planning.plan_fleet import add_fleet, plan_for_fleet, refuse_without_fleet
-from windlass.cli.planning.plan_pilot import add_share, tell_pilots
+from windlass.cli.planning.plan_pilot import add_share, print_pilots
 from windlass.cli.terminal import print_json, print_table
 from windlass.cli.training.hyperparameter_table import effective_rows
 from windlass.cli.training.workers import laid_out
@@ -21,18 +21,18 @@ from windlass.spec.shape import HmmShape, MlpShape, NgramShape, Shape
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 WORDS = {
-    "show-cut": "draw which process gets which part of the model",
-    "pilot": "make small runs of a job, and say from them how it will end",
-    "verify": "run layouts on this machine, and print predicted beside measured time and memory",
+    "show-cut": "draw how a layout partitions the model",
+    "pilot": "predict the final loss of a job from small pilot runs",
+    "verify": "run layouts on this machine, and compare predicted with measured time and memory",
     "published": "predict published measurements, and print the errors by source",
-    "sweep": "measure a corpus, and plan every option for every length of text, on Apache Beam",
-    "serving": "say how many replicas of which layout answer some traffic in time",
+    "sweep": "measure a corpus, and plan every option for every document length, on Apache Beam",
+    "serving": "find the replicas and the layout that serve a given load within latency targets",
 }
-"""Each in a module of its own, plan_WORD.py; any other first word is a job file."""
+"""Each in its own module, plan_WORD.py; any other first word is a job file."""
 
 EPILOG = f"""\
-Without --fleet the plan is for this machine, and the corpus is built if it is not there yet, because the plan
-depends on its size.
+Without --fleet the plan is for this machine, and the corpus is built if it does not exist yet, because the
+plan depends on its size.
 
 other plans (`windlass plan WORD --help`):
 {chr(10).join(f"  {word:<12} {purpose}" for word, purpose in WORDS.items())}
@@ -40,7 +40,7 @@ other plans (`windlass plan WORD --help`):
 examples:
   windlass plan job.toml
   windlass plan job.toml --layout dp=2 --set train.scaling=linear
-  windlass plan job.toml --pilot               small runs first: what loss, which size, what for more
+  windlass plan job.toml --pilot               pilot runs first: predict the loss
   windlass plan show-cut job.toml --layout pp=2,tp=2
   windlass plan job.toml --fleet 64xH100-SXM5 --more 64
   windlass plan job.toml --fleet fleet.toml --deadline 3d --budget 5000 --html plan.html
@@ -51,15 +51,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_job(parser)
     parser.add_argument("word", nargs="?", help=argparse.SUPPRESS)
-    parser.add_argument("--workers", type=int, metavar="N", help="plan for so many processes")
+    parser.add_argument("--workers", type=int, metavar="N", help="plan for N processes")
     parser.add_argument(
         "--layout",
         metavar="AXIS=N,...",
-        help="how they divide the work, e.g. dp=2 or pp=2,schedule=gpipe; with --fleet what the search keeps"
-        " to, e.g. tp=8,recompute=full",
+        help="the parallel layout, e.g. dp=2 or pp=2,schedule=gpipe; with --fleet the axes that the search"
+        " keeps fixed, e.g. tp=8,recompute=full",
     )
     parser.add_argument(
-        "--pilot", action="store_true", help="make small runs first, and say what loss to expect from them"
+        "--pilot", action="store_true", help="make pilot runs first, and predict the loss from them"
     )
     add_share(parser)
     add_fleet(parser)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         return plan_for_fleet(args)
     refuse_without_fleet(args)
     if args.pilot:
-        return tell_pilots(job_of(args), args)
+        return print_pilots(job_of(args), args)
     line = ProgressLine(quiet=args.json)
     planned = plan_job(laid_out(job_of(args), args.layout, args.workers, nodes=1), home_of(args), line)
     line.close()
@@ -86,12 +86,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_words(args: argparse.Namespace) -> None:
-    """Tell a misspelt word from a job file that is missing."""
+    """Distinguish a misspelt subcommand from a missing job file."""
     meant = nearest(args.job, list(WORDS))
     if meant is not None and not Path(args.job).exists():
         raise AskedWrongly(f"plan: there is no job file '{args.job}'", hint=f"did you mean '{meant}'?")
     if args.word is not None:
-        raise AskedWrongly(f"plan: '{args.word}' is not known", hint=did_you_mean(args.word, list(WORDS)))
+        raise AskedWrongly(
+            f"plan: unknown subcommand '{args.word}'", hint=did_you_mean(args.word, list(WORDS))
+        )
 
 
 def _sizes(shape: Shape) -> str:
@@ -108,7 +110,7 @@ def _sizes(shape: Shape) -> str:
 
 
 def _learning(planned: Run) -> list[tuple[str, str]]:
-    """What only those have that learn by gradients."""
+    """The rows of models that are trained with gradients."""
     return [
         ("tokens", format_count(planned.steps * planned.tokens_per_step)),
         ("compiled", "yes" if planned.compile else "no"),

@@ -1,4 +1,4 @@
-"""`windlass plan JOB.toml --fleet F`: which layout, how long and how much, on any machines."""
+"""`windlass plan JOB.toml --fleet F`: layout, time and cost of a job on any machines."""
 
 from __future__ import annotations
 
@@ -24,70 +24,70 @@ ONLY_WITH_FLEET = {
     "deadline": None, "budget": None, "objective": None, "more": 0, "search": "exhaustive", "top": 5,
     "html": None, "sizes": None, "price": None, "precision": None, "software": None,
 }  # fmt: skip
-"""Options that mean nothing for this machine, and their defaults."""
+"""Options that need --fleet, and their defaults."""
 MAX_POINTS = 12
 QUICKER = {
     "batch": "With idle devices at work",
     "float8": "At some risk to the result",
     "diloco": "At some risk to the result",
 }
-"""Ways that are told beside the plan; those for after training are in --json and --html."""
+"""Alternatives printed with the plan; those for after training are in --json and --html."""
 NO_SOLUTION = 2
-"""The exit code: the user can put it right."""
+"""The exit code: the user can correct the request."""
 
 
 def add_fleet(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "a fleet",
-        "Plans for machines that need not be there, without torch. The corpus need not be there either: the"
-        " job says the tokens ([train] tokens or steps) and the vocabulary ([corpus.tokenizer]). Exit code 2"
-        " if nothing fits or a limit cannot be kept, with the smallest change that helps.",
+        "Plans for machines that need not exist, without torch. The corpus need not exist either: the job"
+        " gives the tokens ([train] tokens or steps) and the vocabulary ([corpus.tokenizer]). Exit code 2 if"
+        " nothing fits or a limit cannot be met, with the smallest change that helps.",
     )
     group.add_argument(
         "--fleet", metavar="F", help="FLEET.toml, or words like 64xH100-SXM5 or 64xH100+32xA100"
     )
-    group.add_argument("--deadline", metavar="WHEN", help="be ready within 3d, or by a date like 2026-12-24")
-    group.add_argument("--budget", metavar="DOLLARS", help="spend no more, e.g. 5000 or 2.5M")
+    group.add_argument("--deadline", metavar="WHEN", help="finish within 3d, or by a date like 2026-12-24")
+    group.add_argument("--budget", metavar="DOLLARS", help="maximum cost, e.g. 5000 or 2.5M")
     group.add_argument(
         "--objective",
         choices=("time", "money", "memory"),
-        help="what shall be small (default: time; with --deadline alone money)",
+        help="what to minimise (default: time; with --deadline alone money)",
     )
-    group.add_argument(
-        "--more", type=int, default=0, metavar="N", help="also say what N devices more would do"
-    )
+    group.add_argument("--more", type=int, default=0, metavar="N", help="also plan with N more devices")
     group.add_argument(
         "--search", choices=("exhaustive", "greedy"), default="exhaustive", help="(default: exhaustive)"
     )
     group.add_argument("--top", type=int, default=5, metavar="N", help="layouts to show (default: 5)")
-    group.add_argument("--html", metavar="FILE", help="write a report with pictures, which opens offline")
+    group.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
     group.add_argument(
         "--sizes",
         metavar="SIZES",
-        help="in place of [model]: a TOML file with sizes of any transformer, or a name like Llama-3.1-70B",
+        help="instead of [model]: a TOML file with the sizes of a transformer, or a name like Llama-3.1-70B",
     )
     group.add_argument(
-        "--price", type=float, metavar="DOLLARS", help="an hour of one device, in place of all others"
+        "--price", type=float, metavar="DOLLARS", help="price of one device-hour, overrides all others"
     )
     group.add_argument(
-        "--precision", metavar="A,B", help="arithmetic to choose from (default: the job's, else 16 bits)"
+        "--precision", metavar="A,B", help="precisions to choose from (default: the job's, else 16 bits)"
     )
     group.add_argument(
-        "--software", metavar="NAME", help=f"whose speed to reckon with: {', '.join(documented())}"
+        "--software",
+        metavar="NAME",
+        help=f"training software whose speed is assumed: {', '.join(documented())}",
     )
 
 
 def refuse_without_fleet(args: argparse.Namespace) -> None:
-    """An option that would be ignored is a misunderstanding."""
+    """Refuse options that would be ignored without --fleet."""
     given = [name for name, default in ONLY_WITH_FLEET.items() if getattr(args, name) != default]
     if given:
         raise AskedWrongly(f"--{given[0]} needs --fleet", hint="for example --fleet 64xH100-SXM5")
 
 
 def plan_for_fleet(args: argparse.Namespace) -> int:
-    wish = plan_request_of(args)
+    request = plan_request_of(args)
     line = ProgressLine(quiet=args.json)
-    facts = planned(wish, datetime.now(UTC), line)
+    facts = planned(request, datetime.now(UTC), line)
     line.close()
     if args.html is not None:
         Path(args.html).write_text(report_html(facts), encoding="utf-8")
@@ -97,16 +97,16 @@ def plan_for_fleet(args: argparse.Namespace) -> int:
         _print_plan(facts)
     if facts["no_solution"] is None:
         return 0
-    _tell_no_solution(facts, quiet=args.json)
+    _print_no_solution(facts, quiet=args.json)
     return NO_SOLUTION
 
 
 def plan_request_of(args: argparse.Namespace) -> PlanRequest:
-    """Read options and files; what they mean together is for the planner to say."""
+    """Read options and files; the planner checks whether they fit together."""
     if args.workers is not None:
-        raise AskedWrongly("--workers does not go with --fleet, whose machines say how many there are")
+        raise AskedWrongly("--workers cannot be used with --fleet, which defines the number of processes")
     if args.pilot:
-        raise AskedWrongly("--pilot makes runs on this machine; it does not go with --fleet")
+        raise AskedWrongly("--pilot makes runs on this machine and cannot be used with --fleet")
     return PlanRequest(
         job=job_of(args),
         fleet=fleet_of(args.fleet, args.price),
@@ -142,7 +142,7 @@ def _print_plan(facts: dict[str, Any]) -> None:
         print(f"- {sentence}")
     print()
     _print_points(facts["front"])
-    print(f"{facts['counted']} layouts were looked at in {format_seconds(facts['search_s'])}.")
+    print(f"{facts['counted']} layouts were evaluated in {format_seconds(facts['search_s'])}.")
 
 
 def _quicker(ways: list[dict[str, Any]]) -> list[str]:
@@ -150,7 +150,7 @@ def _quicker(ways: list[dict[str, Any]]) -> list[str]:
 
 
 def _print_points(points: list[dict[str, Any]]) -> None:
-    """The front of time, money and memory."""
+    """Print the Pareto front of time, money and memory."""
     rows = [
         (
             point["devices"],
@@ -165,13 +165,13 @@ def _print_points(points: list[dict[str, Any]]) -> None:
     print_table(rows, ("devices", "whole run", "cost", "memory", "layout"))
 
 
-def _tell_no_solution(facts: dict[str, Any], *, quiet: bool) -> None:
-    """The sentence goes where errors go; what would help is a result."""
+def _print_no_solution(facts: dict[str, Any], *, quiet: bool) -> None:
+    """Print the reason to standard error, and the changes that would help to standard output."""
     none = facts["no_solution"]
     print(f"windlass: no solution: {none['sentence']}", file=sys.stderr)
     if quiet:
         return
     helps = [fix["sentence"] for fix in (*none["fixes"], *facts["ways"])]
-    print("what would help, the smallest change first:" if helps else "no change that was tried would help")
+    print("changes that would help, the smallest first:" if helps else "none of the changes tried would help")
     for sentence in helps:
         print(f"- {sentence}")

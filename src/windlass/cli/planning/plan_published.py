@@ -16,22 +16,24 @@ from windlass.spec.errors import BadInput
 
 EPILOG = """\
 Every set of rows is predicted with constants that were fitted without it. Rows of another file (--rows) are
-predicted with the constants that ship, unless they belong to a set that those were fitted to. docs/planner.md
-lists the columns, the formulas and which sets count.
+predicted with the shipped constants, unless they belong to a set that those were fitted to. docs/planner.md
+lists the columns, the formulas and the sets that count.
 
 examples:
   windlass plan published
   windlass plan published --rows measured.csv --json
-  windlass plan published --refit               write the constants that ship, fitted to all sets
+  windlass plan published --refit               refit the shipped constants to all sets
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--rows", type=Path, metavar="FILE", help="CSV of measured training steps")
-    parser.add_argument("--refit", action="store_true", help="fit to all sets and write the table that ships")
     parser.add_argument(
-        "--worst", type=int, default=8, metavar="N", help="rows to show that are furthest off"
+        "--refit", action="store_true", help="fit to all sets and write the shipped table of constants"
+    )
+    parser.add_argument(
+        "--worst", type=int, default=8, metavar="N", help="show the N rows with the largest errors"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(found: dict[str, Any], path: Path) -> None:
-    print(f"{path}: every set predicted without having been fitted to it")
+    print(f"{path}: every set predicted with constants fitted without it")
     print()
     head = ("source", "rows", "used", "time error", "median", "covered", "memory error", "counted")
     print_table([_source(name, source) for name, source in found["sources"].items()], head)

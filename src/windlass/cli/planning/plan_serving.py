@@ -1,4 +1,4 @@
-"""`windlass plan serving`: say how many replicas of which layout answer some traffic in time."""
+"""`windlass plan serving`: find the replicas and layout that serve a given load within latency targets."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROWS = Path("../shared/planner/serving_rows.csv")
 SHOWN = 5
 EPILOG = """\
 The model is a published one by name (Llama-3.1-70B, DeepSeek-V3, Qwen3-32B, gpt-oss-120b ...) or its
-sizes. Times are those of a typical request in replicas that hold the batch; docs/planner.md has the formulas
-and their errors against measurements.
+sizes. Times are those of a typical request at the given batch size; docs/planner.md has the formulas and
+their errors against measurements.
 
 examples:
   windlass plan serving --model Llama-3.1-70B --device H100-SXM5 --input 1024 --output 256 --rate 20 \\
@@ -34,33 +34,43 @@ examples:
       --input 1024 --output 512 --rate 50 --per-token 20ms
   windlass plan serving --model layers=24,width=2048,heads=16,kv_heads=4 --device L4 \\
       --input 512 --output 128 --rate 2
-  windlass plan serving --judge --rows serving_rows.csv      errors against measured times, systems left out
+  windlass plan serving --judge --rows serving_rows.csv      cross-validate against measured times
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    asked = parser.add_argument_group("what is served")
-    asked.add_argument(
+    target = parser.add_argument_group("what is served")
+    target.add_argument(
         "--model", metavar="NAME|SIZES", help="published model, or layers=..,width=..,heads=.."
     )
-    asked.add_argument("--device", metavar="NAME,...", help="to choose from, by their names in the catalogue")
-    asked.add_argument("--weights", choices=FORMATS, default="bfloat16", help="format of the weights")
-    asked.add_argument("--engine", default="windlass", help=f"software: {', '.join(published())}, or another")
-    asked.add_argument("--input", type=_whole, metavar="TOKENS", help="tokens of a prompt")
-    asked.add_argument("--output", type=_whole, metavar="TOKENS", help="tokens of an answer")
-    load = asked.add_mutually_exclusive_group()
-    load.add_argument("--rate", type=_positive, metavar="R", help="requests a second that come by themselves")
-    load.add_argument("--concurrency", type=_whole, metavar="C", help="requests that are there at a time")
-    asked.add_argument("--ttft", type=_seconds, default=math.inf, metavar="TIME", help="to the first token")
-    asked.add_argument("--per-token", type=_seconds, default=math.inf, metavar="TIME", help="of every other")
-    asked.add_argument("--most-devices", type=_whole, default=64, metavar="N", help="in one replica")
-    proof = parser.add_argument_group("how right this is")
+    target.add_argument(
+        "--device", metavar="NAME,...", help="devices to choose from, by their names in the catalogue"
+    )
+    target.add_argument("--weights", choices=FORMATS, default="bfloat16", help="format of the weights")
+    target.add_argument(
+        "--engine", default="windlass", help=f"software: {', '.join(published())}, or another"
+    )
+    target.add_argument("--input", type=_whole, metavar="TOKENS", help="prompt length")
+    target.add_argument("--output", type=_whole, metavar="TOKENS", help="output length")
+    load = target.add_mutually_exclusive_group()
+    load.add_argument("--rate", type=_positive, metavar="R", help="requests per second (open loop)")
+    load.add_argument("--concurrency", type=_whole, metavar="C", help="concurrent requests (closed loop)")
+    target.add_argument(
+        "--ttft", type=_seconds, default=math.inf, metavar="TIME", help="target for the first token"
+    )
+    target.add_argument(
+        "--per-token", type=_seconds, default=math.inf, metavar="TIME", help="target for each further token"
+    )
+    target.add_argument("--max-devices", type=_whole, default=64, metavar="N", help="devices per replica")
+    proof = parser.add_argument_group("validation")
     proof.add_argument(
-        "--judge", action="store_true", help="predict measured rows, systems and models left out"
+        "--judge",
+        action="store_true",
+        help="cross-validate against measured rows, leaving out systems and models",
     )
     proof.add_argument("--rows", type=Path, default=ROWS, metavar="FILE", help=f"CSV of rows, else {ROWS}")
-    proof.add_argument("--write", action="store_true", help="with --judge: renew the table of constants")
+    proof.add_argument("--write", action="store_true", help="with --judge: write the table of constants")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -74,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
             f"plan serving: --{missing[0]} is missing", hint="windlass plan serving --help has examples"
         )
     if args.rate is None and args.concurrency is None:
-        raise AskedWrongly("plan serving: how much traffic?", hint="give --rate 20 or --concurrency 64")
+        raise AskedWrongly(
+            "plan serving: --rate or --concurrency is missing", hint="give --rate 20 or --concurrency 64"
+        )
     traffic = TrafficSpec(args.input, args.output, args.rate, args.concurrency, args.ttft, args.per_token)
     model, devices = model_of(args.model), [device_named(name) for name in args.device.split(",")]
     options = cheapest(model, devices, args.weights, traffic, reach_of(args.engine), args.max_devices)
@@ -109,7 +121,7 @@ def _print(options: list[ServingOption], engine: str) -> None:
     if len(options) > SHOWN:
         print(f"- {len(options) - SHOWN} more layouts meet the targets; --json has them")
     if engine not in published():
-        print(f"- '{engine}' was not measured: the middle of {', '.join(published())} is taken")
+        print(f"- '{engine}' was not measured: the median of {', '.join(published())} is used")
 
 
 def _row(one: ServingOption) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""`windlass plan show-cut`: draw which process gets which part of the model."""
+"""`windlass plan show-cut`: draw how a layout partitions the model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from windlass.cli.planning.partition_picture import draw_cut
 from windlass.cli.terminal import print_json
 from windlass.cli.training.workers import laid_out
 from windlass.runs.progress_line import ProgressLine
-from windlass.runs.show_partition import describe_cut
+from windlass.runs.show_partition import describe_partition
 from windlass.runs.training import plan_job
 from windlass.spec.units import parse_bytes
 
 EPILOG = """\
-The corpus is built if it is not there yet, because the plan depends on its size.
+The corpus is built if it does not exist yet, because the plan depends on its size.
 
 examples:
   windlass plan show-cut job.toml --layout pp=2,tp=2
@@ -26,18 +26,22 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_job(parser)
-    parser.add_argument("--workers", type=int, metavar="N", help="plan for so many processes")
+    parser.add_argument("--workers", type=int, metavar="N", help="plan for N processes")
     parser.add_argument(
-        "--layout", metavar="AXIS=N,...", help="how they divide the work, e.g. dp=2 or pp=2,schedule=gpipe"
+        "--layout", metavar="AXIS=N,...", help="the parallel layout, e.g. dp=2 or pp=2,schedule=gpipe"
     )
     parser.add_argument(
         "--speeds", type=_speeds, default=(), metavar="A,B,...", help="speeds of the devices along pp"
     )
     parser.add_argument(
-        "--memories", type=_memories, default=(), metavar="A,B,...", help="their memories, e.g. 8GiB,4GiB"
+        "--memories",
+        type=_memories,
+        default=(),
+        metavar="A,B,...",
+        help="memory of the devices along pp, e.g. 8GiB,4GiB",
     )
     add_home(parser)
-    parser.add_argument("--json", action="store_true", help="print the cut as JSON")
+    parser.add_argument("--json", action="store_true", help="print the partition as JSON")
     parser.set_defaults(run=run)
 
 
@@ -46,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     home = home_of(args)
     planned = plan_job(laid_out(job_of(args), args.layout, args.workers, nodes=1), home, line)
     line.close()
-    found = describe_cut(planned, home, speeds=args.speeds, memories=args.memories)
+    found = describe_partition(planned, home, speeds=args.speeds, memories=args.memories)
     if args.json:
         print_json(found)
     else:

@@ -1,4 +1,4 @@
-"""`windlass plan sweep`: measure a corpus, and plan every option for every length of text, on Apache Beam."""
+"""`windlass plan sweep`: measure a corpus, and plan every option for every document length, on Beam."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from windlass.spec.read import parse, read_toml
 from windlass.store.beam import RUNNERS, flag_of
 
 EPILOG = """\
-Documents are grouped by their length in tokens; every group is planned as a run of its own, for every
+Documents are grouped by their length in tokens; every group is planned as a separate run, for every
 combination of the options. Written to --out: result.parquet, no_solution.parquet (with the reason),
 buckets.parquet, report.txt and report.html.
 
-an options file, every key of which may be left out:
+an options file (all keys are optional):
   contexts = [2048, 8192]
   models = ["1B", "7B"]
   precisions = ["bfloat16", "float8"]
@@ -38,14 +38,14 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_job(parser)
-    parser.add_argument("--fleet", metavar="FLEET", help="fleet file, or words like 64xH100-SXM5")
+    parser.add_argument("--fleet", metavar="FLEET", help="fleet file, or a fleet like 64xH100-SXM5")
     parser.add_argument("--options", type=Path, metavar="FILE.toml", help="what else to combine (see below)")
     parser.add_argument("--runner", choices=RUNNERS, default="direct", help="Beam's runner (default: direct)")
     parser.add_argument(
         "--runner-option", action="append", default=[], metavar="KEY=VALUE", help="passed on to the runner"
     )
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="of the direct runner (default: 1)"
+        "--processes", type=int, default=1, metavar="N", help="processes of the direct runner (default: 1)"
     )
     parser.add_argument("--out", metavar="DIR", help="directory or store URL (default: HOME/sweeps/JOB)")
     add_home(parser)
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
         out = str(Path(out).absolute())
     flags = tuple(flag_of(text) for text in args.runner_option)
     line = ProgressLine(quiet=args.json)
-    asked = SweepRequest(job, options, args.fleet, out, args.runner, args.processes, flags)
-    rows = sweep_corpus(asked, home, line)
+    request = SweepRequest(job, options, args.fleet, out, args.runner, args.processes, flags)
+    rows = sweep_corpus(request, home, line)
     line.close()
     if args.json:
         print_json({"out": out, **rows})

@@ -1,4 +1,4 @@
-"""`windlass plan verify`: run layouts on this machine, and print predicted beside measured."""
+"""`windlass plan verify`: run layouts on this machine, and compare predictions with measurements."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from windlass.spec.units import format_bytes, format_count, format_seconds
 LAYOUTS, STEPS = 14, 14
 EPILOG = """\
 Predictions come from this machine's profile (windlass probe) and from constants of the code, one of which
-(the copies that sharded processes hold) was chosen with two of these layouts in sight; nothing is fitted when
-this command runs. Without a profile, it is measured first. Seconds are those of the quickest quarter of the
-steps; memory is the high-water mark of the fullest process (VmHWM). How busy the machine was, as a short
-product before and after each layout tells, is printed beside and changes nothing.
+(the copies held by sharded processes) was chosen with two of these layouts known; nothing is fitted when this
+command runs. Without a profile, the machine is measured first. Seconds are those of the fastest quarter of
+the steps; memory is the highest peak of any process (VmHWM). `busy` shows how loaded the machine was,
+measured by a short matrix product before and after each layout; it does not change the figures.
 
 examples:
   windlass plan verify                    fourteen layouts of three models; five minutes on two cores
@@ -33,9 +33,13 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("job", nargs="?", metavar="JOB.toml", help="whose model and text to use")
+    parser.add_argument("job", nargs="?", metavar="JOB.toml", help="the job whose model and corpus to use")
     parser.add_argument(
-        "--layouts", type=int, default=LAYOUTS, metavar="N", help=f"how many, at most (default: {LAYOUTS})"
+        "--layouts",
+        type=int,
+        default=LAYOUTS,
+        metavar="N",
+        help=f"maximum number of layouts (default: {LAYOUTS})",
     )
     parser.add_argument(
         "--steps", type=int, default=STEPS, metavar="N", help=f"steps of each (default: {STEPS})"
@@ -67,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probed(args: argparse.Namespace, line: ProgressLine) -> Profile:
-    line.say("this machine has no fresh profile: measuring it first")
+    line.say("this machine has no current profile: measuring it first")
     found = probe(home_of(args), line)
     save_profile(found, home_of(args))
     return found
@@ -88,10 +92,10 @@ def _print(found: list[Verified]) -> None:
         "busy",
     )
     print_table([_row(one) for one in found], head)
-    told = figures(found)
+    summary = figures(found)
     print(
-        f"mean error over {told['layouts']} layouts: time {told['time_mape']:.1%},"
-        f" memory {told['memory_mape']:.1%}; by this machine's probe, nothing fitted here"
+        f"mean error over {summary['layouts']} layouts: time {summary['time_mape']:.1%},"
+        f" memory {summary['memory_mape']:.1%}; predicted from this machine's profile, nothing fitted"
     )
 
 

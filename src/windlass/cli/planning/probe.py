@@ -1,4 +1,4 @@
-"""`windlass probe`: measure this machine, for plans that fit it."""
+"""`windlass probe`: measure this machine, so that plans fit it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from windlass.runs.progress_line import ProgressLine
 from windlass.spec.units import format_bytes, format_seconds
 
 EPILOG = """\
-Matrix products, attention, memory, the trainer's own passes, exchanges between processes, disk and start-up;
-on one core, on all, and with a process on each. `plan`, `train` and `plan verify` use the profile that it
-writes, HOME/profile.json (docs/formats/profile.md), as long as the machine and torch stay the same.
+Measures matrix products, attention, memory, training steps, communication between processes, disk and
+start-up; on one core, on all, and with a process on each. `plan`, `train` and `plan verify` use the profile
+that it writes, HOME/profile.json (docs/formats/profile.md), as long as the machine and torch stay the same.
 
 examples:
-  windlass probe               under three minutes; best while nothing else runs here
-  windlass probe --quick       a rough one
+  windlass probe               under three minutes; best on an idle machine
+  windlass probe --quick       a rough profile
   windlass probe --json
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("--quick", action="store_true", help="measure less, in about half of the time")
+    parser.add_argument("--quick", action="store_true", help="measure less, in about half the time")
     parser.add_argument("--json", action="store_true", help="print the whole profile as JSON")
     add_home(parser)
     parser.set_defaults(run=run)
@@ -56,7 +56,7 @@ def _print_profile(profile: Profile) -> None:
 
 
 def _row(setting: ProbeSetting) -> tuple[str, ...]:
-    """The best figure of each kind, of one process."""
+    """Return the best figure of each kind for one process."""
     flops = max(2.0 * p.tokens * p.inputs * p.outputs / p.forward_s for p in setting.products)
     stream, update = setting.streams[-1], setting.updates[-1]
     sums = [e.seconds for e in setting.exchanges if e.kind == "sum" and e.bytes == 4 << 20]

@@ -1,4 +1,4 @@
-"""`windlass audit-log`: who changed what in a service, and whether that record is still whole."""
+"""`windlass audit-log`: show who changed what in a service, and verify that the log is intact."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ from windlass.serve.records.audit_verify import AuditVerdict, fold, verify
 from windlass.spec.errors import AskedWrongly
 
 EPILOG = """\
-Every record seals the one before it. Note the head somewhere else from time to time: then nobody who can
-write the database can make another past unnoticed.
+Every record contains the hash of the one before it. Store the head elsewhere from time to time: then even a
+writer of the database cannot change the history unnoticed.
 
 examples:
-  windlass audit-log show --most 20
-  windlass audit-log head                                print number and hash of the last record
+  windlass audit-log show --limit 20
+  windlass audit-log head                                number and hash of the last record
   windlass audit-log verify --head 9f2c...               exit code 1 if anything was changed or cut off
-  windlass audit-log fold --older-than 365d              forget old records; what remains still verifies
+  windlass audit-log fold --older-than 365d              remove old records; the rest still verifies
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    shown = described(verbs, "show", "show the newest records", ["audit-log show --most 100 --json"])
-    shown.add_argument("--most", type=int, default=50, metavar="N", help="how many (default: 50)")
+    shown = described(verbs, "show", "show the newest records", ["audit-log show --limit 100 --json"])
+    shown.add_argument("--limit", type=int, default=50, metavar="N", help="number of records (default: 50)")
     shown.set_defaults(run=run_show)
     checked = described(
         verbs, "verify", "check every record", ["audit-log verify", "audit-log verify --head HASH"]
     )
-    checked.add_argument("--head", metavar="HASH", help="a head that was noted earlier must still be there")
+    checked.add_argument(
+        "--head", metavar="HASH", help="a head stored earlier, which must still be in the log"
+    )
     checked.set_defaults(run=run_verify)
     described(
-        verbs, "head", "print the end of the log, to be noted elsewhere", ["audit-log head"]
+        verbs, "head", "print the head of the log, to be stored elsewhere", ["audit-log head"]
     ).set_defaults(run=run_head)
-    folded = described(verbs, "fold", "forget old records", ["audit-log fold --older-than 365d"])
+    folded = described(verbs, "fold", "remove old records", ["audit-log fold --older-than 365d"])
     folded.add_argument("--older-than", required=True, metavar="TIME", help="e.g. 365d")
     folded.set_defaults(run=run_fold)
 
 
 def run_show(args: argparse.Namespace) -> int:
-    if args.most < 1:
-        raise AskedWrongly(f"--most {args.most}: must be at least 1")
+    if args.limit < 1:
+        raise AskedWrongly(f"--limit {args.limit}: must be at least 1")
     with opened_state(args) as state:
-        records = newest_records(state, args.most)
+        records = newest_records(state, args.limit)
     if args.json:
         print_json([asdict(record) for record in records])
     elif not records:
-        print("nothing was written down yet")
+        print("the audit log is empty")
     else:
         print_table(
             [_row(record) for record in records], ("number", "when", "who", "from", "what", "result", "note")
@@ -94,10 +96,10 @@ def _row(record: AuditRecord) -> tuple[object, ...]:
 
 def _lines(verdict: AuditVerdict) -> list[str]:
     if not verdict.ok:
-        return ["the audit log is not as it was written:", *(f"- {reason}" for reason in verdict.reasons)]
+        return ["the audit log was changed:", *(f"- {reason}" for reason in verdict.reasons)]
     if not verdict.records:
         return ["the audit log is empty"]
     return [
-        f"the audit log is whole: records {verdict.first} to {verdict.last}",
+        f"the audit log is intact: records {verdict.first} to {verdict.last}",
         f"head: {verdict.last} {verdict.hash}",
     ]

@@ -1,4 +1,4 @@
-"""The administrator's key of a service that never had one: made at its first start, shown once."""
+"""The administrator's key of a service: made at its first start, shown once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windlass.spec.serve import Serve
 
 
 def first_key(serve: Serve) -> str | None:
-    """Make the administrator's key of a service that never had one; it is told once, and kept nowhere."""
+    """Make the administrator's key of a service that never had one; only its digest is stored."""
     if serve.open or serve.state is None:
         return None
     database = open_state(serve.state)
@@ -19,13 +19,13 @@ def first_key(serve: Serve) -> str | None:
 
 
 def show_key(key: str | None, url: str, model: str) -> None:
-    """Print a key that was just made, with a first request that works as it stands."""
+    """Print a new key, with a first request that works as printed."""
     if key is None:
         return
     insecure = " --insecure" if url.startswith("https:") else ""
     print(
         f"""
-This is the key of the administrator. It is shown this once; `windlass keys` makes others.
+This is the administrator's key. It is shown only once; `windlass keys` makes others.
 
   export WINDLASS_KEY={key}
   curl{insecure} {url}/v1/completions -H "Authorization: Bearer $WINDLASS_KEY" \\

@@ -1,4 +1,4 @@
-"""`windlass keys`: make, list, show, limit, rotate and revoke the keys of a service."""
+"""`windlass keys`: make, list, show, limit, rotate and revoke the API keys of a service."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from windlass.spec.tenancy import DEFAULT
 from windlass.spec.units import format_seconds
 
 EPILOG = """\
-A key is shown once, when it is made; only its digest is kept. Changes work at once in every gateway.
+A key is shown once, when it is made; only its digest is stored. Changes take effect at once in every gateway.
 
 examples:
-  windlass keys make ada                                may ask the models
+  windlass keys make ada                                may use the models
   windlass keys make ops --scope admin --scope metrics --expires 90d
   windlass keys make app --tenant acme --limit requests_per_second=5 --limit tokens_per_day=1M
   windlass keys list --all
-  windlass keys rotate ada --grace 1h                   another token; the former one works for an hour
+  windlass keys rotate ada --grace 1h                   a new token; the old one works for an hour
   windlass keys revoke ada
   windlass keys list --state postgresql://windlass@db.local/service
 """
@@ -41,22 +41,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _configure_make(described(verbs, "make", "make a key and print it once", ["keys make ada --expires 30d"]))
     listed = described(verbs, "list", "list keys", ["keys list", "keys list --tenant acme --all --json"])
-    listed.add_argument("--tenant", help="those of one tenant")
-    listed.add_argument("--all", action="store_true", help="those that were revoked, too")
+    listed.add_argument("--tenant", help="only keys of this tenant")
+    listed.add_argument("--all", action="store_true", help="include revoked keys")
     listed.set_defaults(run=run_list)
     limited = described(
         verbs,
         "limit",
-        "give a key limits of its own",
+        "set the limits of a key",
         ["keys limit ada --limit concurrent=2", "keys limit ada --no-limits"],
     )
     add_limits(limited)
-    rotated = described(verbs, "rotate", "give a key another token", ["keys rotate ada --grace 1h"])
-    rotated.add_argument(
-        "--grace", metavar="TIME", default="0s", help="how long the former token still works"
-    )
-    shown = described(verbs, "show", "show a key, and whether it opens", ["keys show ada"])
-    revoked = described(verbs, "revoke", "make a key useless, at once", ["keys revoke ada"])
+    rotated = described(verbs, "rotate", "replace the token of a key", ["keys rotate ada --grace 1h"])
+    rotated.add_argument("--grace", metavar="TIME", default="0s", help="how long the old token still works")
+    shown = described(verbs, "show", "show a key, and whether it is active", ["keys show ada"])
+    revoked = described(verbs, "revoke", "revoke a key at once", ["keys revoke ada"])
     for verb, action in (
         (limited, run_limit),
         (rotated, run_rotate),
@@ -68,8 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_make(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="what to call it: a-z, 0-9, '.', '_' and '-'")
-    parser.add_argument("--tenant", default=DEFAULT, help=f"whom it works for (default: {DEFAULT})")
+    parser.add_argument("name", metavar="NAME", help="name of the key: a-z, 0-9, '.', '_' and '-'")
+    parser.add_argument("--tenant", default=DEFAULT, help=f"tenant that owns the key (default: {DEFAULT})")
     parser.add_argument(
         "--scope",
         dest="scopes",
@@ -92,7 +90,7 @@ def run_make(args: argparse.Namespace) -> int:
             expires_s=_expiry(args.expires),
             limits=limits_of(args),
         )
-    return _tell_token(args, key, token)
+    return _print_token(args, key, token)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -103,7 +101,7 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print_json([key.facts(now_s) for key in keys])
     elif not keys:
-        print("there are no keys; `windlass keys make NAME` makes one")
+        print("no keys yet; `windlass keys make NAME` makes one")
     else:
         rows = [
             (
@@ -123,16 +121,16 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
         key = ApiKeys(state).get(args.name)
-    return _tell(args, key)
+    return _print_key(args, key)
 
 
 def run_limit(args: argparse.Namespace) -> int:
     limits = limits_of(args)
     if limits is None:
-        raise AskedWrongly("say which limits", hint="--limit NAME=VALUE, or --no-limits")
+        raise AskedWrongly("no limits given", hint="--limit NAME=VALUE, or --no-limits")
     with opened_state(args) as state:
         key = ApiKeys(state).limit(args.name, None if args.no_limits else limits, person())
-    return _tell(args, key)
+    return _print_key(args, key)
 
 
 def run_revoke(args: argparse.Namespace) -> int:
@@ -141,7 +139,7 @@ def run_revoke(args: argparse.Namespace) -> int:
     if args.json:
         print_json(key.facts(time.time()))
     else:
-        print(f"key '{key.name}' ({key.id}) opens nothing any more")
+        print(f"key '{key.name}' ({key.id}) is revoked")
     return 0
 
 
@@ -150,16 +148,16 @@ def run_rotate(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
         key, token = ApiKeys(state).rotate(args.name, person(), grace_s=grace_s)
     if grace_s and not args.json:
-        print(f"the former token works for another {format_seconds(grace_s)}")
-    return _tell_token(args, key, token)
+        print(f"the old token works for another {format_seconds(grace_s)}")
+    return _print_token(args, key, token)
 
 
-def _tell(args: argparse.Namespace, key: ApiKey) -> int:
+def _print_key(args: argparse.Namespace, key: ApiKey) -> int:
     facts = key.facts(time.time())
     if args.json:
         print_json(facts)
         return 0
-    told = facts | {
+    shown = facts | {
         "scopes": " ".join(key.scopes),
         "made_s": when(key.made_s),
         "expires_s": when(key.expires_s),
@@ -168,12 +166,12 @@ def _tell(args: argparse.Namespace, key: ApiKey) -> int:
         "refused": facts["refused"] or "no",
     }
     print_table(
-        [(name.removesuffix("_s"), value) for name, value in told.items() if value], ("what", "value")
+        [(name.removesuffix("_s"), value) for name, value in shown.items() if value], ("what", "value")
     )
     return 0
 
 
-def _tell_token(args: argparse.Namespace, key: ApiKey, token: str) -> int:
+def _print_token(args: argparse.Namespace, key: ApiKey, token: str) -> int:
     if args.json:
         print_json({**key.facts(time.time()), "key": token})
     else:
@@ -182,7 +180,7 @@ def _tell_token(args: argparse.Namespace, key: ApiKey, token: str) -> int:
 
 
 def _expiry(text: str | None) -> float | None:
-    """Read when a key shall expire: a duration from now, or a day, by local time."""
+    """Parse the expiry of a key: a duration from now, or a day in local time."""
     if text is None:
         return None
     try:

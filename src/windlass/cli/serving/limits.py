@@ -1,4 +1,4 @@
-"""`windlass limits`: how much tenants and keys may ask for, and how much of it is left."""
+"""`windlass limits`: set the rate limits of tenants and keys, and show what is left."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from windlass.cli.serving.state_argument import (
 from windlass.cli.terminal import print_json, print_table
 from windlass.serve.records.bucket import Rule, rules_of
 from windlass.serve.records.keys import ApiKeys
-from windlass.serve.records.quotas import ALL, Name, QuotaState, known_budgets, standings
+from windlass.serve.records.quotas import ALL, Name, QuotaState, known_budgets, quota_states
 from windlass.serve.records.tenants import Tenants
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.limits import Limits
 from windlass.store.database import Database
 
 EPILOG = """\
-Limits of everybody together, and those of tenants and keys that have none of their own, are in [serve.limits]
-of the job file. A change holds from the next request on, in every gateway.
+[serve.limits] of the job file has the global limits, and the default limits of tenants and keys. A change
+applies from the next request, in every gateway.
 
 examples:
   windlass limits show
@@ -42,11 +42,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     changed = described(
         verbs,
         "set",
-        "give a tenant or a key limits of its own",
+        "set the limits of a tenant or a key",
         ["limits set tenant acme --limit concurrent=16", "limits set key app --no-limits"],
     )
     changed.add_argument("whose", choices=("tenant", "key"), metavar="tenant|key")
-    changed.add_argument("name", metavar="NAME", help="of the tenant, or of the key (or its id)")
+    changed.add_argument("name", metavar="NAME", help="name of the tenant, or name or id of the key")
     add_limits(changed)
     changed.set_defaults(run=run_set)
 
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_set(args: argparse.Namespace) -> int:
     limits = limits_of(args)
     if limits is None:
-        raise AskedWrongly("say which limits", hint="--limit NAME=VALUE, or --no-limits")
+        raise AskedWrongly("no limits given", hint="--limit NAME=VALUE, or --no-limits")
     with opened_state(args) as state:
         if args.whose == "tenant":
             given = Tenants(state).set(args.name, person(), limits=limits).limits
@@ -63,26 +63,26 @@ def run_set(args: argparse.Namespace) -> int:
     if args.json:
         print_json({args.whose: args.name, "limits": _facts(given)})
     else:
-        print(f"{args.whose} '{args.name}': {limits_text(given) or 'as the job file gives to each'}")
+        print(f"{args.whose} '{args.name}': {limits_text(given) or 'defaults of the job file'}")
     return 0
 
 
 def run_show(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
         names, rules = _rules(state)
-        found = standings(state, rules)
+        found = quota_states(state, rules)
     rows = [_row(standing, names, rules[standing.name]) for standing in found]
     if args.json:
         print_json(rows)
     elif rows:
         print_table([tuple(row.values()) for row in rows], tuple(rows[0]))
     else:
-        print("nobody has limits of their own, and no gateway has counted any")
+        print("no tenant or key has its own limits, and no gateway has counted any use")
     return 0
 
 
 def _rules(state: Database) -> tuple[dict[str, str], dict[Name, Rule]]:
-    """Return names for people, and the rules of all who have limits; others as they were last counted."""
+    """Return display names, and the rules of all tenants and keys with limits; else as last counted."""
     limited: dict[str, Limits | None] = {f"tenant:{each.name}": each.limits for each in Tenants(state).list()}
     names = {ALL: "everybody"} | {scope: scope.replace(":", " ", 1) for scope in limited}
     for key in ApiKeys(state).list():
@@ -100,7 +100,7 @@ def _row(standing: QuotaState, names: dict[str, str], rule: Rule) -> dict[str, A
     return {
         "whose": names[name.scope],
         "limit": name.kind,
-        "most": round(rule.most),
+        "capacity": round(rule.capacity),
         "left": round(standing.left),
         "held": round(standing.lent),
         "gateways": standing.holders,

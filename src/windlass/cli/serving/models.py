@@ -27,7 +27,7 @@ examples:
   windlass models export words out.arpa               and back
   windlass models import path/to/peft-adapter --name poet --adapter-of base
   windlass models export base@1 out/                  Hugging Face files: config.json, safetensors, tokenizer
-  windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints what it costs
+  windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints the quality loss
   windlass models promote base@2                      base@prod is now version 2, base@previous what it was
   windlass models rollback base
   windlass models near base king
@@ -35,8 +35,8 @@ examples:
 
 
 COMPRESS_EPILOG = """\
-Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it is here.
-Without --text, the held-out part of that corpus is measured on, else Python's standard library.
+Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it exists here.
+Without --text, perplexity is measured on the held-out part of that corpus, else on Python's standard library.
 
 examples:
   windlass models compress base --weights int8
@@ -53,8 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("show", run_show, "show a version: sizes, metrics, lineage"),
         ("import", run_import, "register a Hugging Face directory, or an ARPA file"),
         ("export", run_export, "write a version as a Hugging Face directory, or as an ARPA file"),
-        ("near", run_near, "list the tokens whose vectors are nearest to that of one"),
-        ("compress", run_compress, "make a smaller version and measure what that costs"),
+        ("near", run_near, "list the tokens with the nearest embedding vectors"),
+        ("compress", run_compress, "quantise a model and measure the loss of quality"),
         ("promote", run_promote, "make a version @prod"),
         ("rollback", run_rollback, "make @previous @prod again"),
         ("delete", run_delete, "remove a version that nothing uses"),
@@ -68,9 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 help="config.json, *.safetensors, tokenizer.json; or a file .arpa or .arpa.gz",
             )
             verb.add_argument("--name", help="name to register under (default: the directory's)")
-            verb.add_argument(
-                "--adapter-of", metavar="MODEL", help="it is a LoRA adapter of MODEL, as PEFT writes it"
-            )
+            verb.add_argument("--adapter-of", metavar="MODEL", help="import a LoRA adapter (PEFT) of MODEL")
         elif name != "list":
             verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
         if name == "export":
@@ -78,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 "target",
                 type=Path,
                 metavar="DIRECTORY",
-                help="a directory that does not exist yet; or such a file .arpa or .arpa.gz (n-gram models)",
+                help="a new directory; or a new file .arpa or .arpa.gz (n-gram models)",
             )
         elif name == "compress":
             _configure_compress(verb)
@@ -95,8 +93,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _configure_compress(verb: argparse.ArgumentParser) -> None:
     verb.epilog = COMPRESS_EPILOG
-    verb.add_argument("--weights", choices=WEIGHTS, required=True, help="what the matrices are stored as")
-    verb.add_argument("--calibrate", metavar="TEXT", help="text or corpus to choose the rounding by")
+    verb.add_argument("--weights", choices=WEIGHTS, required=True, help="format of the weight matrices")
+    verb.add_argument("--calibrate", metavar="TEXT", help="text or corpus for calibration")
     verb.add_argument("--text", metavar="TEXT", help="held-out text or corpus to measure perplexity on")
     verb.add_argument("--name", help="name to register under (default: the model's, as its next version)")
 
@@ -108,7 +106,7 @@ def run_list(args: argparse.Namespace) -> int:
         print_json([version.facts() for version in versions])
         return 0
     if not versions:
-        print("nothing is registered yet; `windlass train` and `windlass models import` do it")
+        print("no models yet; `windlass train` and `windlass models import` register them")
         return 0
     print_table(
         [
@@ -144,7 +142,7 @@ def run_import(args: argparse.Namespace) -> int:
             f"{args.source}: no such {what}", hint="give a directory with config.json and *.safetensors"
         )
     if arpa and args.adapter_of is not None:
-        raise BadInput(f"{args.source}: an ARPA file is no adapter", hint="leave out --adapter-of")
+        raise BadInput(f"{args.source}: an ARPA file is not an adapter", hint="leave out --adapter-of")
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
         made = Path(scratch) / "model"
@@ -156,11 +154,11 @@ def run_import(args: argparse.Namespace) -> int:
             name, base, _ = resolve_model(home, args.adapter_of)
             take_adapter(args.source.resolve(), base, name, made, home / "logs")
         version = Registry(home).register(args.name or _name_of(args.source), made)
-    return _tell(args, version, "registered as")
+    return _print_alias(args, version, "registered as")
 
 
 def _name_of(source: Path) -> str:
-    """Name a model after its directory, or after its file without what says that it is one."""
+    """Name a model after its directory, or after its file without the suffix."""
     return source.resolve().name.lower().removesuffix(".gz").removesuffix(".arpa")
 
 
@@ -171,8 +169,8 @@ def run_export(args: argparse.Namespace) -> int:
         raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
     verify(StoreDir(path))
     if is_arpa(args.target):
-        told = give_arpa(path, args.target.absolute(), home / "logs")
-        print_json(told) if args.json else print(f"wrote {args.target}")
+        written = give_arpa(path, args.target.absolute(), home / "logs")
+        print_json(written) if args.json else print(f"wrote {args.target}")
         return 0
     try:
         convert(path, args.target.absolute(), home / "logs", dequantise=args.dequantise)
@@ -193,40 +191,42 @@ def run_compress(args: argparse.Namespace) -> int:
     wanted = CompressRequest(args.weights, args.calibrate, args.text, args.name)
     version = compress(home_of(args), args.model, wanted, line)
     line.close()
-    told = version.lineage["compressed"]
+    facts = version.lineage["compressed"]
     if args.json:
-        print_json({**version.facts(), "compressed": told})
+        print_json({**version.facts(), "compressed": facts})
         return 0
-    smaller = told["bytes_before"] / told["bytes_after"]
-    print(f"registered as {version}, {told['weights']} made from {told['from']} ({told['was']})")
+    smaller = facts["bytes_before"] / facts["bytes_after"]
+    print(f"registered as {version}, {facts['weights']} made from {facts['from']} ({facts['was']})")
     print(
-        f"weights     {format_bytes(told['bytes_before'])} -> {format_bytes(told['bytes_after'])}"
+        f"weights     {format_bytes(facts['bytes_before'])} -> {format_bytes(facts['bytes_after'])}"
         f"  ({smaller:.2f} times smaller)"
     )
-    if "after" not in told:
+    if "after" not in facts:
         print("perplexity  not measured: the model has no tokenizer.json")
         return 0
-    before, after = told["before"]["perplexity"], told["after"]["perplexity"]
+    before, after = facts["before"]["perplexity"], facts["after"]["perplexity"]
     print(
-        f"perplexity  {before:.4f} -> {after:.4f}  ({after / before - 1:+.2%}, on {told['after']['tokens']} "
-        f"held-out tokens of {Path(told['measured_on']).name})"
+        f"perplexity  {before:.4f} -> {after:.4f}  ({after / before - 1:+.2%}, on {facts['after']['tokens']} "
+        f"held-out tokens of {Path(facts['measured_on']).name})"
     )
     return 0
 
 
 def run_promote(args: argparse.Namespace) -> int:
-    return _tell(args, Registry(home_of(args)).promote(args.model), "@prod is now")
+    return _print_alias(args, Registry(home_of(args)).promote(args.model), "@prod is now")
 
 
 def run_rollback(args: argparse.Namespace) -> int:
-    return _tell(args, Registry(home_of(args)).roll_back(args.model.partition("@")[0]), "@prod is again")
+    return _print_alias(
+        args, Registry(home_of(args)).roll_back(args.model.partition("@")[0]), "@prod is again"
+    )
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    return _tell(args, Registry(home_of(args)).delete(args.model), "deleted")
+    return _print_alias(args, Registry(home_of(args)).delete(args.model), "deleted")
 
 
-def _tell(args: argparse.Namespace, version: Version, what: str) -> int:
+def _print_alias(args: argparse.Namespace, version: Version, what: str) -> int:
     if args.json:
         print_json(version.facts())
     else:

@@ -1,4 +1,4 @@
-"""`windlass models near`: which tokens a model takes for nearly the same."""
+"""`windlass models near`: list the tokens with the nearest embedding vectors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from windlass.registry.versions import resolve_model
 from windlass.spec.errors import AskedWrongly
 
 EPILOG = """\
-TOKEN is a word as it stands in a text, or a piece of one. A word of several tokens has no vector of its own;
-the error lists its tokens. Nearness is the cosine of the angle between two vectors of the embedding.
+TOKEN is a word as written in a text, or a piece of one. A word of several tokens has no single vector; the
+error lists its tokens. Tokens are compared by the cosine similarity of their embedding vectors.
 
 examples:
   windlass models near base king
   windlass models near ./model "def" --count 20 --json
   windlass models near base 417 --id
 """
-MOST = 1000
+MAX_COUNT = 1000
 
 
 def configure_near(verb: argparse.ArgumentParser) -> None:
@@ -30,8 +30,8 @@ def configure_near(verb: argparse.ArgumentParser) -> None:
 
 
 def run_near(args: argparse.Namespace) -> int:
-    if not 1 <= args.count <= MOST:
-        raise AskedWrongly(f"--count {args.count}: must be from 1 to {MOST}")
+    if not 1 <= args.count <= MAX_COUNT:
+        raise AskedWrongly(f"--count {args.count}: must be from 1 to {MAX_COUNT}")
     name, path, _ = resolve_model(home_of(args), args.model)
     found = find_near(path, args.token, count=args.count, by_id=args.by_id, logs=home_of(args) / "logs")
     if args.json:

@@ -1,4 +1,4 @@
-"""`windlass rollout`: bring a new version to the clients of a running service, or take it back."""
+"""`windlass rollout`: roll a new model version out to the clients of a service, or roll it back."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from windlass.cli.serving.state_argument import described, duration, opened_stat
 from windlass.cli.terminal import print_json, print_table
 from windlass.registry.versions import Registry
 from windlass.runs.progress_line import ProgressLine
-from windlass.serve.records.rollouts import Kind, RolloutRecord, Rollouts, Wish
+from windlass.serve.records.rollouts import Command, Kind, RolloutRecord, Rollouts
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.read import parse
 from windlass.spec.rollout import Rollout
 from windlass.supervisor.rollout.eval_texts import read_held_out
 
 EPILOG = """\
-The service does it: `windlass serve base` in one terminal, this in another. The new version is compared with
-the old one all the way; it is promoted, held, or taken back by itself (docs/service.md, "Roll-out").
+The running service does the work: `windlass serve base` in one terminal, this in another. The new version is
+compared with the old one throughout, and promoted, held or rolled back automatically (docs/service.md,
+"Roll-out").
 
 examples:
   windlass rollout start base@4 --watch                5%, 25%, 50%, 100% of the requests, then @prod
-  windlass rollout start base@4 --held-out text.txt    judge it on text of yours
+  windlass rollout start base@4 --held-out text.txt    evaluate it on your text
   windlass rollout start base@4 --blue-green           all requests at once
-  windlass rollout start base@4 --shadow 0.2           copies of requests only; nobody sees its answers
+  windlass rollout start base@4 --shadow 0.2           copies of requests only; clients do not see its answers
   windlass rollout status base
   windlass rollout abort base
 """
@@ -38,45 +39,54 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     examples = ["rollout start base@4 --watch", "rollout start base@4 --stages 0.1,0.5,1 --requests 50"]
     start = described(verbs, "start", "roll out a registered version", examples)
-    start.add_argument("model", metavar="MODEL", help="NAME@VERSION of what shall be served")
+    start.add_argument("model", metavar="MODEL", help="NAME@VERSION of the new version")
     _configure_start(start)
     start.set_defaults(run=run_start)
     for name, action, purpose in (
-        ("status", run_status, "show how a roll-out stands and what was found"),
-        ("abort", run_abort, "take the new version back"),
+        ("status", run_status, "show the state and the evidence of a roll-out"),
+        ("abort", run_abort, "roll the new version back"),
         ("promote", run_promote, "promote the new version without waiting for evidence"),
     ):
         verb = described(verbs, name, purpose, [f"rollout {name} base"])
-        verb.add_argument("rollout", metavar="ROLLOUT", help="its id, or the name of the model")
+        verb.add_argument("rollout", metavar="ROLLOUT", help="id of the roll-out, or name of the model")
         verb.set_defaults(run=action)
         if name == "status":
             verb.add_argument("--watch", action="store_true", help="follow it until it ends")
     history = described(
         verbs, "history", "list roll-outs", ["rollout history", "rollout history base --json"]
     )
-    history.add_argument("model", metavar="MODEL", nargs="?", default="", help="of this model only")
+    history.add_argument("model", metavar="MODEL", nargs="?", default="", help="only roll-outs of this model")
     history.set_defaults(run=run_history)
 
 
 def _configure_start(verb: argparse.ArgumentParser) -> None:
     kinds = verb.add_mutually_exclusive_group()
-    kinds.add_argument("--canary", action="store_true", help="a growing part of the requests (default)")
+    kinds.add_argument("--canary", action="store_true", help="a growing share of the requests (default)")
     kinds.add_argument("--blue-green", action="store_true", help="all requests at once, after the gate")
-    kinds.add_argument("--weight", type=float, metavar="PART", help="this part of the requests, until told")
-    kinds.add_argument("--shadow", type=float, metavar="PART", help="copies of this part, until told")
-    verb.add_argument("--stages", metavar="PARTS", help="of a canary (default: 0.05,0.25,0.5,1)")
+    kinds.add_argument(
+        "--weight", type=float, metavar="PART", help="a fixed share of the requests, until promote or abort"
+    )
+    kinds.add_argument(
+        "--shadow",
+        type=float,
+        metavar="PART",
+        help="copies of this share of the requests, until promote or abort",
+    )
+    verb.add_argument("--stages", metavar="PARTS", help="stages of a canary (default: 0.05,0.25,0.5,1)")
     verb.add_argument("--held-out", metavar="FILE", help="text that neither version was trained on")
-    verb.add_argument("--requests", type=int, help="least answers in every stage (default: 20)")
-    verb.add_argument("--seconds", help="least duration of every stage (default: 10s)")
-    verb.add_argument("--patience", help="an undecided one is taken back after this (default: 1d)")
-    verb.add_argument("--standby", help="so long the old version stays ready (default: 10min)")
-    verb.add_argument("--no-gate", action="store_true", help="skip the questions before the first request")
+    verb.add_argument("--requests", type=int, help="min answers in every stage (default: 20)")
+    verb.add_argument("--seconds", help="min duration of every stage (default: 10s)")
+    verb.add_argument("--patience", help="roll back if undecided for this long (default: 1d)")
+    verb.add_argument("--standby", help="how long the old version stays ready (default: 10min)")
+    verb.add_argument(
+        "--no-gate", action="store_true", help="skip the golden prompts before the first request"
+    )
     verb.add_argument("--watch", action="store_true", help="follow it until it ends")
 
 
 def run_start(args: argparse.Namespace) -> int:
     if "@" not in args.model:
-        raise AskedWrongly(f"'{args.model}' names no version", hint=f"say which: {args.model}@N")
+        raise AskedWrongly(f"'{args.model}' names no version", hint=f"give {args.model}@N")
     version = Registry(home_of(args)).find(args.model)
     kind, policy = policy_of(args)
     held_out = ""
@@ -87,12 +97,12 @@ def run_start(args: argparse.Namespace) -> int:
         rollouts = Rollouts(state)
         record = rollouts.start(str(version), kind, policy, person(), held_out=held_out)
         if not args.watch:
-            return _tell(args, record)
+            return _print_record(args, record)
         return _watch(args, rollouts, record.id)
 
 
 def policy_of(args: argparse.Namespace) -> tuple[Kind, Rollout]:
-    """Read the options of a roll-out, with the job file's own checks."""
+    """Parse the options of a roll-out, with the checks of the job file."""
     kind: Kind = "canary"
     given: dict[str, Any] = {"gate": not args.no_gate}
     if args.stages is not None:
@@ -115,15 +125,15 @@ def run_status(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
         rollouts = Rollouts(state)
         record = rollouts.find(args.rollout)
-        return _watch(args, rollouts, record.id) if args.watch else _tell(args, record)
+        return _watch(args, rollouts, record.id) if args.watch else _print_record(args, record)
 
 
 def run_abort(args: argparse.Namespace) -> int:
-    return _wish(args, "abort")
+    return _request(args, "abort")
 
 
 def run_promote(args: argparse.Namespace) -> int:
-    return _wish(args, "promote")
+    return _request(args, "promote")
 
 
 def run_history(args: argparse.Namespace) -> int:
@@ -132,7 +142,7 @@ def run_history(args: argparse.Namespace) -> int:
     if args.json:
         print_json([_facts(record) for record in records])
     elif not records:
-        print("nothing was rolled out yet; `windlass rollout start` does it")
+        print("no roll-outs yet; `windlass rollout start` starts one")
     else:
         print_table(
             [(r.id, r.candidate, r.stable, r.kind, _standing(r), when(r.made), r.reason) for r in records],
@@ -141,13 +151,13 @@ def run_history(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wish(args: argparse.Namespace, wish: Wish) -> int:
+def _request(args: argparse.Namespace, command: Command) -> int:
     with opened_state(args) as state:
-        return _tell(args, Rollouts(state).wish(args.rollout, wish, person()))
+        return _print_record(args, Rollouts(state).command(args.rollout, command, person()))
 
 
 def _watch(args: argparse.Namespace, rollouts: Rollouts, id_: str) -> int:
-    """Show every change until it ends; the exit code is 0 only for a version that was promoted."""
+    """Print every change until the roll-out ends; exit code 0 only if the version was promoted."""
     line, shown = ProgressLine(quiet=args.json), ""
     while True:
         record = rollouts.find(id_)
@@ -157,11 +167,11 @@ def _watch(args: argparse.Namespace, rollouts: Rollouts, id_: str) -> int:
         if record.is_ended:
             break
         time.sleep(LOOK_EVERY_S)
-    _tell(args, record)
+    _print_record(args, record)
     return 0 if record.state == "promoted" else 1
 
 
-def _tell(args: argparse.Namespace, record: RolloutRecord) -> int:
+def _print_record(args: argparse.Namespace, record: RolloutRecord) -> int:
     if args.json:
         print_json(_facts(record))
         return 0
@@ -176,14 +186,14 @@ def _tell(args: argparse.Namespace, record: RolloutRecord) -> int:
     ]  # fmt: skip
     if rows:
         print_table(rows, ("criterion", "comparisons", "mean", "tolerated", "against it", "for it"))
-        print(f"the whole report: {home_of(args) / 'rollouts' / record.id / 'report.md'}")
+        print(f"full report: {home_of(args) / 'rollouts' / record.id / 'report.md'}")
     elif not record.is_ended and not record.driver:
-        print("    no service has taken it yet; `windlass serve` does, with the same --home or --state")
+        print("    no service has started it yet; run `windlass serve` with the same --home or --state")
     return 0
 
 
 def _facts(record: RolloutRecord) -> dict[str, Any]:
-    names = ("id", "name", "stable", "candidate", "kind", "state", "weight", "wish", "reason", "who")
+    names = ("id", "name", "stable", "candidate", "kind", "state", "weight", "command", "reason", "who")
     return {
         **{name: getattr(record, name) for name in names},
         "made": when(record.made),
@@ -201,4 +211,6 @@ def _part(text: str, whole: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise AskedWrongly(f"--stages {whole}: '{text}' is no number", hint="e.g. 0.05,0.25,0.5,1") from None
+        raise AskedWrongly(
+            f"--stages {whole}: '{text}' is not a number", hint="e.g. 0.05,0.25,0.5,1"
+        ) from None

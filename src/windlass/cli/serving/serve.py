@@ -1,4 +1,4 @@
-"""`windlass serve`: answer over HTTP, as OpenAI's API does."""
+"""`windlass serve`: serve models over HTTP with OpenAI's API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windlass.serve.records.state import state_url
 from windlass.spec.errors import BadInput, InUse, did_you_mean
 from windlass.spec.read import override_in, parse, read_toml
 from windlass.spec.serve import Serve
-from windlass.supervisor.controllers import deciders_of
+from windlass.supervisor.controllers import open_controllers
 from windlass.supervisor.desired import Item
 from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
@@ -28,11 +28,11 @@ EPILOG = """\
 examples:
   windlass serve shakespeare-char
   windlass serve shakespeare-char@2 --port 9000
-  windlass serve base encoder --memory 4GiB           several models; the longest unused makes room
-  windlass serve base@3 --replicas 2 --standby base@2  kill one: streams go on, byte for byte
-  windlass serve base --adapter poet=poet@1           ask for it as base:poet, or poet
+  windlass serve base encoder --memory 4GiB           several models; the least recently used is unloaded
+  windlass serve base@3 --replicas 2 --standby base@2  kill one: streams continue, byte for byte
+  windlass serve base --adapter poet=poet@1           request it as base:poet, or poet
   windlass serve base --engine vllm --engine-args "--tensor-parallel-size 2"
-  windlass serve base --no-keys                       for this machine alone, without keys
+  windlass serve base --no-keys                       without keys, for this machine only
   windlass serve base --host 0.0.0.0 --tls-certificate chain.pem --tls-key key.pem
   windlass serve base --job job.toml --set serve.transport.idle_s=30
   curl http://127.0.0.1:8000/v1/completions -H "Authorization: Bearer $WINDLASS_KEY" \\
@@ -51,24 +51,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="[MODEL:]NAME=ADAPTER",
         action="append",
         default=[],
-        help="serve a LoRA adapter, a registered one or a directory, of the first MODEL or of the one named",
+        help="serve a LoRA adapter (registered or a directory) of the first MODEL, or of the named one",
     )
     add_address(parser)
     parser.add_argument(
-        "--gateways", type=int, metavar="N", help="processes that share the port (default: 1)"
+        "--gateways", type=int, metavar="N", help="gateway processes that share the port (default: 1)"
     )
     parser.add_argument(
-        "--replicas", type=int, metavar="N", help="engines that take over from one another (default: 1)"
+        "--replicas", type=int, metavar="N", help="engine replicas that fail over to each other (default: 1)"
     )
     parser.add_argument(
         "--standby",
         metavar="MODEL",
         action="append",
         default=[],
-        help="another version that answers while no replica of the wanted one can (may be repeated)",
+        help="another version that answers while no replica of the main one can (may be repeated)",
     )
-    parser.add_argument("--slots", type=int, help="requests computed together (default: 32)")
-    parser.add_argument("--queue", type=int, help="requests that may wait (default: 256)")
+    parser.add_argument("--slots", type=int, help="max batch size in requests (default: 32)")
+    parser.add_argument("--queue", type=int, help="max waiting requests (default: 256)")
     parser.add_argument(
         "--threads", type=int, help="CPU threads of each engine (default: all cores, divided)"
     )
@@ -76,16 +76,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--precision", metavar="KIND", help="float32, bfloat16, int8 or int4 (default: as stored)"
     )
     parser.add_argument("--prefix-cache", metavar="POLICY", help="lru (default), lfu or off")
-    parser.add_argument("--kv", metavar="KIND", help="keys and values as float16 (default) or float32")
+    parser.add_argument("--kv", metavar="KIND", help="format of the KV cache: float16 (default) or float32")
     parser.add_argument(
-        "--no-drafts", action="store_const", const=False, dest="drafts", help="never guess tokens ahead"
+        "--no-drafts", action="store_const", const=False, dest="drafts", help="no speculative decoding"
     )
-    parser.add_argument("--memory", metavar="SIZE", help="most memory for the models, e.g. 4GiB")
+    parser.add_argument("--memory", metavar="SIZE", help="memory limit for the models, e.g. 4GiB")
     parser.add_argument(
         "--engine", metavar="ENGINE", help="windlass (default), or vllm on a machine with a GPU"
     )
     parser.add_argument(
-        "--engine-args", metavar="OPTIONS", help="further options of `vllm serve`, in one text"
+        "--engine-args", metavar="OPTIONS", help="further options of `vllm serve`, as one string"
     )
     parser.add_argument(
         "--engine-executable", metavar="PATH", help="the vLLM program (default: vllm on PATH)"
@@ -95,15 +95,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=False,
         dest="control",
-        help="do not offer runs, models and plans to administrators, below /admin/control",
+        help="do not serve the control API (runs, models, plans) to administrators below /admin/control",
     )
-    parser.add_argument("--access-log", metavar="FILE", help="write one line of JSON for each request there")
+    parser.add_argument("--access-log", metavar="FILE", help="file that gets one line of JSON per request")
     parser.add_argument(
         "--traces",
         metavar="URL",
         help="send traces to this OpenTelemetry collector, e.g. http://127.0.0.1:4318",
     )
-    parser.add_argument("--job", metavar="JOB.toml", help="take the table [serve] of this job file first")
+    parser.add_argument(
+        "--job", metavar="JOB.toml", help="job file whose table [serve] is used; options override it"
+    )
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -113,7 +115,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="change any setting of [serve], e.g. --set serve.transport.idle_s=30 (may be repeated)",
     )
     add_home(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object once it answers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object once the service is ready")
     parser.set_defaults(run=run)
 
 
@@ -125,29 +127,32 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=True,
         dest="open",
-        help="answer whoever asks; only for this machine (--host 127.0.0.1)",
+        help="serve without API keys; only for this machine (--host 127.0.0.1)",
     )
     parser.add_argument(
         "--state", metavar="URL", help="database of keys and limits (default: HOME/service.db, in SQLite)"
     )
-    parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain in PEM; makes it https")
+    parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain in PEM; enables https")
     parser.add_argument("--tls-key", metavar="FILE", help="its private key in PEM")
     parser.add_argument(
         "--origin",
         metavar="ORIGIN",
         action="append",
         dest="origins",
-        help="let pages of this origin call from a browser, e.g. https://app.example (may be repeated)",
+        help="allow browsers to call from this origin (CORS), e.g. https://app.example (may be repeated)",
     )
 
 
 def serve_of(args: argparse.Namespace, home: Path) -> Serve:
-    """Read the options of a service, with the job file's own checks; they win over the job file."""
+    """Parse the options of a service, with the checks of the job file; options override the job file."""
     job = getattr(args, "job", None)
     data = {"serve": read_toml(Path(job)).get("serve", {}) if job is not None else {}}
     for override in getattr(args, "overrides", ()):
         if not override.startswith("serve."):
-            raise BadInput(f"--set {override}: only [serve] matters here", hint="e.g. --set serve.slots=8")
+            raise BadInput(
+                f"--set {override}: only settings of [serve] are allowed here",
+                hint="e.g. --set serve.slots=8",
+            )
         override_in(data, override)
     for key in Serve.model_fields:
         if isinstance(data["serve"], dict) and getattr(args, key, None) is not None:
@@ -166,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
 def offer_of(
     home: Path, models: Sequence[str], adapters: Sequence[str], serve: Serve, standby: Sequence[str] = ()
 ) -> tuple[ServiceSpec, list[Version]]:
-    """Find what is to be served; return it with the registered versions among it."""
+    """Resolve the models to serve; return the service spec and the registered versions in it."""
     found = [resolve_model(home, model) for model in models]
     names = [name for name, _, _ in found]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -191,14 +196,14 @@ def offer_of(
 def standby_of(
     home: Path, models: Sequence[str], served: Sequence[str]
 ) -> tuple[tuple[Item, ...], list[Version]]:
-    """Find the versions that stand by; each must be another version of a model that is served."""
+    """Resolve the standby versions; each must be another version of a served model."""
     items, versions = [], []
     bare = {name.partition("@")[0] for name in served}
     for model in models:
         name, path, version = resolve_model(home, model)
         if name in served or name.partition("@")[0] not in bare:
             raise BadInput(
-                f"--standby {model}: is no other version of {', '.join(served)}",
+                f"--standby {model}: is not another version of {', '.join(served)}",
                 hint="e.g. windlass serve base@3 --standby base@2",
             )
         items.append(Item(name, path, version.aliases if version else ()))
@@ -207,7 +212,7 @@ def standby_of(
 
 
 def read_adapter(text: str, models: Sequence[str]) -> tuple[str, str, str]:
-    """Read [MODEL:]NAME=ADAPTER; a model may be given without its version."""
+    """Parse [MODEL:]NAME=ADAPTER; a model may be given without its version."""
     front, equals, reference = text.partition("=")
     model, colon, name = front.rpartition(":")
     if not equals or not reference or not NAME.fullmatch(name):
@@ -229,14 +234,14 @@ def run_service(home: Path, offer: ServiceSpec, versions: Sequence[Version], *, 
     with contextlib.ExitStack() as stack:
         for version in versions:
             stack.enter_context(Registry(home).holding(version))
-        deciders = stack.enter_context(deciders_of(home, offer.serve))
+        controllers = stack.enter_context(open_controllers(home, offer.serve))
         control = home if offer.serve.control else None
         service = stack.enter_context(
-            Supervisor(offer, home / "logs", deciders=deciders, say=line.say, control=control)
+            Supervisor(offer, home / "logs", controllers=controllers, say=line.say, control=control)
         )
-        for number in (signal.SIGINT, signal.SIGTERM):  # also where the parent ignores SIGINT
+        for number in (signal.SIGINT, signal.SIGTERM):  # even if the parent process ignores SIGINT
             signal.signal(number, _interrupt)
-        key = first_key(offer.serve)  # not earlier: a service that does not start could not show it
+        key = first_key(offer.serve)  # not earlier: a service that fails to start could not show it
         if as_json:
             print_json({"url": service.url, "model": offer.name, "models": names, "key": key})
         else:
@@ -248,10 +253,10 @@ def run_service(home: Path, offer: ServiceSpec, versions: Sequence[Version], *, 
 
 
 def check_port(serve: Serve) -> None:
-    """Raise InUse when somebody else listens there.
+    """Raise InUse if another process listens on the port.
 
-    Gateways that share a port would share it with those of another service, too; this looks as one that
-    does not share.
+    Gateways share their port (SO_REUSEPORT) and would share it with another service, too; so this binds
+    without sharing.
     """
     family = socket.AF_INET6 if ":" in serve.host else socket.AF_INET
     with socket.socket(family) as probe:

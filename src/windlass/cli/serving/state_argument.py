@@ -1,4 +1,4 @@
-"""What verbs on a service's state have in common: which database, who asks, limits, times."""
+"""The arguments of verbs on a service's state: database, actor, limits, durations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_state(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def opened_state(args: argparse.Namespace) -> Iterator[Database]:
-    """Open the state of the service that the options name."""
+    """Open the database of the service given by the options."""
     database = open_state(state_url(home_of(args), args.state))
     try:
         yield database
@@ -41,7 +41,7 @@ def opened_state(args: argparse.Namespace) -> Iterator[Database]:
 
 
 def person() -> Actor:
-    """Return who sits at the terminal, as the audit log names them."""
+    """Return the user of this terminal, as recorded in the audit log."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # no name for this number
@@ -57,13 +57,13 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help=f"{', '.join(Limits.model_fields)} (may be repeated; all that shall hold are given together)",
+        help=f"{', '.join(Limits.model_fields)} (may be repeated; replaces all earlier limits)",
     )
-    group.add_argument("--no-limits", action="store_true", help="lift limits of its own")
+    group.add_argument("--no-limits", action="store_true", help="remove its own limits")
 
 
 def limits_of(args: argparse.Namespace) -> Limits | None:
-    """Return the limits that were given; one without entries where they shall be lifted."""
+    """Return the given limits; an empty one for --no-limits."""
     if args.no_limits:
         return Limits()
     given = dict(_pair(text) for text in args.limits)
@@ -71,7 +71,7 @@ def limits_of(args: argparse.Namespace) -> Limits | None:
 
 
 def duration(text: str, option: str) -> float:
-    """Read a duration that an option gives."""
+    """Parse the duration of an option."""
     try:
         return parse_seconds(text)
     except ValueError as error:
@@ -79,15 +79,15 @@ def duration(text: str, option: str) -> float:
 
 
 def when(seconds: float | None) -> str:
-    """Write a moment for people, in their own time zone."""
+    """Format a time in the local time zone."""
     if seconds is None:
         return ""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def limits_text(limits: Limits | None) -> str:
-    told = {} if limits is None else limits.model_dump(exclude_none=True)
-    return " ".join(f"{name}={value}" for name, value in told.items())
+    given = {} if limits is None else limits.model_dump(exclude_none=True)
+    return " ".join(f"{name}={value}" for name, value in given.items())
 
 
 def described(
@@ -96,7 +96,7 @@ def described(
     purpose: str,
     examples: Sequence[str],
 ) -> argparse.ArgumentParser:
-    """Add a verb below a verb, with examples."""
+    """Add a subcommand, with examples."""
     parser = verbs.add_parser(
         name,
         help=purpose,

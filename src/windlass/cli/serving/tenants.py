@@ -1,4 +1,4 @@
-"""`windlass tenants`: make, list, change and remove those whom a service works for."""
+"""`windlass tenants`: make, list, change and remove tenants, with their quotas."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from windlass.spec.tenancy import Allowance, TenantResourceQuota, quota_from
 from windlass.spec.units import format_bytes
 
 EPILOG = """\
-Tenants share no limits and, unless both agree, no computed beginnings of prompts. docs/guides/tenants.md says
-what else is kept apart, and where it is not.
+Tenants share no limits and, unless both agree, no prefix cache. docs/guides/tenants.md describes what else is
+isolated, and what is not.
 
 examples:
   windlass tenants make acme --limit tokens_per_minute=100k --limit concurrent=8
@@ -34,7 +34,7 @@ examples:
   windlass tenants set acme --quota cores=8,memory=16GiB,gpus=0,jobs=4 --weight 2
   windlass tenants set acme --root s3://bucket/acme --credential AWS_SECRET_ACCESS_KEY=acme-s3/secret
   windlass tenants secret acme acme-s3/secret < secret.txt
-  windlass tenants set acme --suspend                  none of its keys opens, until --resume
+  windlass tenants set acme --suspend                  reject all its keys until --resume
   windlass tenants remove acme                         once its keys are revoked
 """
 
@@ -53,12 +53,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kept = described(
         verbs,
         "secret",
-        "keep the value of a credential, read from standard input, for its processes on this machine",
+        "store the value of a credential, read from standard input, for its processes on this machine",
         ["tenants secret acme acme-s3/secret < secret.txt", "tenants secret acme acme-s3/secret --drop"],
     )
     kept.add_argument("name", metavar="TENANT", help="its name")
     kept.add_argument(
-        "reference", metavar="SECRET/KEY", help="as its credentials, or [cluster.secrets], name it"
+        "reference", metavar="SECRET/KEY", help="name in the tenant's credentials or in [cluster.secrets]"
     )
     kept.add_argument("--drop", action="store_true", help="remove the value")
     kept.set_defaults(run=run_secret)
@@ -72,36 +72,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "--shared-prefix",
             action=argparse.BooleanOptionalAction,
-            help="share computed beginnings of prompts with tenants that agree too",
+            help="share the prefix cache with tenants that also agree",
         )
         _add_allowance(verb)
     standing = changed.add_mutually_exclusive_group()
     standing.add_argument(
-        "--suspend", dest="suspended", action="store_const", const=True, help="close all its keys"
+        "--suspend", dest="suspended", action="store_const", const=True, help="reject all its keys"
     )
     standing.add_argument(
-        "--resume", dest="suspended", action="store_const", const=False, help="open them again"
+        "--resume", dest="suspended", action="store_const", const=False, help="accept them again"
     )
 
 
 def _add_allowance(verb: argparse.ArgumentParser) -> None:
-    group = verb.add_argument_group("jobs", "what its jobs may have, and where their data stays")
+    group = verb.add_argument_group("jobs", "resources of its jobs, and where their data is stored")
     group.add_argument(
         "--quota",
         metavar="WHAT=AMOUNT,...",
         action="append",
         default=[],
-        help=f"the most at once: {', '.join(TenantResourceQuota.model_fields)}; WHAT=none lifts one (may be repeated)",
+        help=f"maximum at a time: {', '.join(TenantResourceQuota.model_fields)}; WHAT=none removes one"
+        " (may be repeated)",
     )
-    group.add_argument("--weight", type=float, help="its share beside other tenants (default: 1)")
-    group.add_argument("--priority", type=int, help="the highest that its jobs may ask for (default: 0)")
-    group.add_argument("--root", metavar="URL", help="store prefix below which its data stays; '' for none")
+    group.add_argument("--weight", type=float, help="fair-share weight (default: 1)")
+    group.add_argument("--priority", type=int, help="maximum priority of its jobs (default: 0)")
+    group.add_argument("--root", metavar="URL", help="store prefix that contains its data; '' for none")
     group.add_argument(
         "--credential",
         metavar="VARIABLE=SECRET/KEY",
         action="append",
         default=[],
-        help="a variable of its processes and the secret that has its value (may be repeated; all together)",
+        help="environment variable of its processes and the secret with its value (may be repeated;"
+        " replaces all)",
     )
 
 
@@ -114,7 +116,7 @@ def run_make(args: argparse.Namespace) -> int:
             settings=_settings(args),
             allowance=_allowed(args, Allowance()),
         )
-    return _tell(args, tenant)
+    return _print_tenant(args, tenant)
 
 
 def run_set(args: argparse.Namespace) -> int:
@@ -122,7 +124,7 @@ def run_set(args: argparse.Namespace) -> int:
     single = (args.weight, args.priority, args.root)
     allows = bool(args.quota or args.credential) or any(each is not None for each in single)
     if limits is None and settings is None and args.suspended is None and not allows:
-        raise AskedWrongly("say what to change", hint="`windlass tenants set --help` shows what is possible")
+        raise AskedWrongly("nothing to change", hint="`windlass tenants set --help` shows what is possible")
     with opened_state(args) as state:
         tenant = Tenants(state).set(
             args.name,
@@ -132,7 +134,7 @@ def run_set(args: argparse.Namespace) -> int:
             suspended=args.suspended,
             allow=(lambda old: _allowed(args, old)) if allows else None,
         )
-    return _tell(args, tenant)
+    return _print_tenant(args, tenant)
 
 
 def run_secret(args: argparse.Namespace) -> int:
@@ -148,7 +150,7 @@ def run_secret(args: argparse.Namespace) -> int:
 def run_remove(args: argparse.Namespace) -> int:
     with opened_state(args) as state:
         Tenants(state).remove(args.name, person())
-    print_json({"removed": args.name}) if args.json else print(f"tenant '{args.name}' is gone")
+    print_json({"removed": args.name}) if args.json else print(f"tenant '{args.name}' is removed")
     return 0
 
 
@@ -162,7 +164,7 @@ def run_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(args: argparse.Namespace, tenant: Tenant) -> int:
+def _print_tenant(args: argparse.Namespace, tenant: Tenant) -> int:
     print_json(tenant.facts()) if args.json else _print((tenant,))
     return 0
 
@@ -189,29 +191,29 @@ def _settings(args: argparse.Namespace) -> TenantSettings | None:
 
 
 def _allowed(args: argparse.Namespace, old: Allowance) -> Allowance:
-    """Return what a tenant is allowed once the options are taken; a quota changes entry by entry."""
-    told = old.model_dump(exclude_none=True)
+    """Return the allowance changed by the options; a quota changes entry by entry."""
+    values = old.model_dump(exclude_none=True)
     for text in args.quota:
         for name, value in quota_from(text).items():
-            told["quota"][name] = None if value == "none" else value
+            values["quota"][name] = None if value == "none" else value
     for name in ("weight", "priority"):
         if getattr(args, name) is not None:
-            told[name] = getattr(args, name)
+            values[name] = getattr(args, name)
     if args.root is not None:
-        told["root"] = args.root or None
+        values["root"] = args.root or None
     if args.credential:
-        told["credentials"] = dict(_credential(text) for text in args.credential)
-    return parse(Allowance, told, "allowance")
+        values["credentials"] = dict(_credential(text) for text in args.credential)
+    return parse(Allowance, values, "allowance")
 
 
 def _credential(text: str) -> tuple[str, str]:
     variable, equals, reference = text.partition("=")
-    if not equals:  # nothing of it is shown: it may be the secret
+    if not equals:  # not shown in the error: it may be the secret itself
         raise AskedWrongly("--credential: write VARIABLE=SECRET/KEY, the name of a secret and not its value")
     return variable, reference
 
 
 def _quota_text(quota: TenantResourceQuota) -> str:
-    told = quota.model_dump(exclude_none=True)
+    entries = quota.model_dump(exclude_none=True)
     sizes = ("memory", "disk", "log")
-    return " ".join(f"{k}={format_bytes(v) if k in sizes else f'{v:g}'}" for k, v in told.items())
+    return " ".join(f"{k}={format_bytes(v) if k in sizes else f'{v:g}'}" for k, v in entries.items())

@@ -26,7 +26,7 @@ from windlass.store.beam import RUNNERS, BeamRunner, check_beam, flag_of
 
 EPILOG = """\
 examples:
-  windlass corpus build                                   Python's own library, which needs no download
+  windlass corpus build                                   Python's standard library, which needs no download
   windlass corpus build 'books/**/*.txt' --tokenizer char --split tail
   windlass corpus build poems.jsonl.zst --text-field text --vocabulary 16k
   windlass corpus build s3://bucket/crawl/*.parquet --text-field content
@@ -40,7 +40,7 @@ examples:
 CORPUS is a directory, the first letters of a corpus's name, or the job file that it was built from.
 """
 
-# Options that stand for one setting of the [corpus] table each.
+# Options that each stand for one setting of the [corpus] table.
 SETTINGS = {
     "format": ("corpus.format", "auto, text, code, jsonl or parquet (default: by the file name)"),
     "text-field": ("corpus.text_field", "field or column that holds the text (default: text)"),
@@ -49,22 +49,22 @@ SETTINGS = {
     "validation-share": ("corpus.validation_share", "share held out for validation (default: 0.05)"),
     "vocabulary": ("corpus.tokenizer.vocabulary", "size of a trained BPE, e.g. 16k (default: 8192)"),
     "duplicates": ("corpus.clean.duplicates", "which to drop: keep, exact or near (default: near)"),
-    "least-chars": ("corpus.clean.min_chars", "drop documents shorter than this (default: 16)"),
-    "store": ("corpus.store", "URL or absolute path to keep it at for other machines, or to find it"),
+    "min-chars": ("corpus.clean.min_chars", "drop documents shorter than this (default: 16)"),
+    "store": ("corpus.store", "URL or absolute path that shares the corpus with other machines"),
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="build|show|stats")
-    _configure_build(verbs.add_parser("build", help="build a corpus, or find it built"))
+    _configure_build(verbs.add_parser("build", help="build a corpus, unless it exists"))
     show = verbs.add_parser("show", help="print a few documents as training sees them")
     show.add_argument("--documents", type=int, default=3, metavar="N", help="how many (default: 3)")
     show.add_argument("--part", choices=PARTS, default="train", help="which part (default: train)")
-    show.add_argument("--chars", type=int, default=800, help="most characters of each (default: 800)")
+    show.add_argument("--chars", type=int, default=800, help="max characters of each document (default: 800)")
     _finish(show, run_show)
     stats = verbs.add_parser("stats", help="count tokens, documents, lengths and what was dropped")
-    stats.add_argument("--check", action="store_true", help="compare every byte with what was written")
+    stats.add_argument("--check", action="store_true", help="verify the digest of every byte")
     _finish(stats, run_stats)
 
 
@@ -72,7 +72,9 @@ def _configure_build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sources", nargs="*", metavar="SOURCE|JOB.toml", help="files, directories, globs, URLs, or a job file"
     )
-    parser.add_argument("--tokenizer", metavar="bpe|char|FILE", help="train one, or use a tokenizer.json")
+    parser.add_argument(
+        "--tokenizer", metavar="bpe|char|FILE", help="train a tokenizer, or use a tokenizer.json"
+    )
     for option, (_, purpose) in SETTINGS.items():
         parser.add_argument(f"--{option}", help=purpose)
     parser.add_argument(
@@ -83,18 +85,18 @@ def _configure_build(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="change any setting, e.g. --set corpus.clean.similarity=0.7 (may be repeated)",
     )
-    parser.add_argument("--processes", type=int, help="processes to use (default: one a core)")
+    parser.add_argument("--processes", type=int, help="processes to use (default: one per core)")
     parser.add_argument(
         "--runner",
         choices=("pool", *RUNNERS),
         default="pool",
-        help="who does the work: processes here (pool), or a runner of Apache Beam (default: pool)",
+        help="where the work runs: local processes (pool), or a runner of Apache Beam (default: pool)",
     )
     parser.add_argument(
         "--runner-option", action="append", default=[], metavar="KEY=VALUE", help="passed on to Beam's runner"
     )
     parser.add_argument(
-        "--scratch", metavar="URL", help="where Beam's workers leave results; all of them must reach it"
+        "--scratch", metavar="URL", help="where Beam's workers write results; all of them must have access"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_home(parser)
@@ -111,10 +113,10 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
 def run_build(args: argparse.Namespace) -> int:
     if args.processes is not None and args.processes < 1:
         raise BadInput(f"--processes {args.processes}: must be at least 1")
-    job, home, line = _asked(args), home_of(args), ProgressLine(quiet=args.json)
+    job, home, line = _job_of(args), home_of(args), ProgressLine(quiet=args.json)
     begin = time.monotonic()
-    with _hands(args, home, line) as hands:
-        path = build_corpus(job.corpus, home, line, args.processes, hands=hands)
+    with _executor(args, home, line) as executor:
+        path = build_corpus(job.corpus, home, line, args.processes, executor=executor)
     line.close()
     built = load_corpus(path)
     if args.json:
@@ -126,18 +128,16 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _hands(args: argparse.Namespace, home: Path, line: ProgressLine) -> Iterator[Executor | None]:
-    """Say who builds, if it is not the pool, and clear up behind them."""
+def _executor(args: argparse.Namespace, home: Path, line: ProgressLine) -> Iterator[Executor | None]:
+    """Yield the Beam executor, or None for the local pool; remove its scratch files afterwards."""
     if args.runner == "pool":
         if args.runner_option or args.scratch:
-            raise AskedWrongly(
-                "--runner-option and --scratch go with --runner direct, flink, spark or dataflow"
-            )
+            raise AskedWrongly("--runner-option and --scratch need --runner direct, flink, spark or dataflow")
         yield None
         return
     if args.runner != "direct" and args.scratch is None:
         raise AskedWrongly(
-            f"--runner {args.runner}: its workers need a place that all of them reach",
+            f"--runner {args.runner}: needs --scratch, a directory that all workers can access",
             hint="example: --scratch s3://bucket/scratch",
         )
     check_beam("corpus build --runner")
@@ -181,8 +181,8 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(args: argparse.Namespace) -> Job:
-    """Turn sources and options into a job, as if they had been written in a job file."""
+def _job_of(args: argparse.Namespace) -> Job:
+    """Turn sources and options into a job, as if they were written in a job file."""
     given = {key: getattr(args, option.replace("-", "_")) for option, (key, _) in SETTINGS.items()}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     overrides += _tokenizer(args.tokenizer)
@@ -202,7 +202,7 @@ def _tokenizer(wanted: str | None) -> list[str]:
 
 
 def _find(name: str, home: Path) -> Path:
-    """Return the corpus that a path, the first letters of a name, or a job file means."""
+    """Return the corpus named by a path, the first letters of its name, or a job file."""
     if name.endswith(".toml"):
         path = find_built(read_job(name).corpus, home)
         if not is_whole(path):
@@ -218,7 +218,7 @@ def _find(name: str, home: Path) -> Path:
     if len(found) == 1:
         return folder / found[0]
     reason = f"means more than one corpus: {', '.join(found)}" if found else "no such corpus"
-    hint = "here are: " + ", ".join(known) if known else "`windlass corpus build` makes one"
+    hint = "corpora: " + ", ".join(known) if known else "`windlass corpus build` makes one"
     raise NotFound(f"{name}: {reason}", hint=hint)
 
 
@@ -267,7 +267,7 @@ def _print_summary(built: BuiltCorpus) -> None:
 
 
 def _spread(built: BuiltCorpus, part: str, wanted: int) -> list[int]:
-    """Choose documents evenly from the whole part, the first one included."""
+    """Choose documents evenly from the whole part, including the first."""
     count = built.part(part).documents
     return [i * count // min(wanted, count) for i in range(min(wanted, count))]
 

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _score(args: argparse.Namespace, name: str, model: Path) -> int:
     given = [option for option in ("corpus", "sequences", "context") if getattr(args, option) is not None]
     if given:
-        raise AskedWrongly(f"--{given[0]} does not go with --text", hint="the text is scored whole")
+        raise AskedWrongly(f"--{given[0]} cannot be used with --text", hint="the whole text is scored")
     text = sys.stdin.read() if args.text == "-" else args.text
     found = score(model, text, home_of(args), threads=args.threads)
     if args.json:

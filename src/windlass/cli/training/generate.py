@@ -24,9 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION, NAME@ALIAS or a model directory")
     parser.add_argument("--prompt", required=True, help="text to continue; - reads it from standard input")
-    parser.add_argument("--tokens", type=int, default=64, help="most tokens to write (default: 64)")
+    parser.add_argument("--tokens", type=int, default=64, help="max tokens to generate (default: 64)")
     parser.add_argument(
-        "--temperature", type=float, default=0.8, help="0 always takes the likeliest (default: 0.8)"
+        "--temperature", type=float, default=0.8, help="0 always takes the most likely token (default: 0.8)"
     )
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from this share of the probability")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same text (default: 1)")

@@ -1,4 +1,4 @@
-"""The settings that training really uses, as rows of a table: the same for a plan and for a run."""
+"""The effective hyperparameters as rows of a table, for a plan and for a run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCALED = {
 
 
 def effective_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Say `runs.run_status.effective_values` for people."""
+    """Format `runs.run_status.effective_values` as rows of text."""
     workers, shares = values["workers"], values.get("replica_sequences")
     layout = ("layout", f"{values['layout']}, {workers} processes" if workers > 1 else values["layout"])
-    if shares is None:  # nothing is learned by gradients
+    if shares is None:  # a model that is not trained with gradients
         return [layout, ("steps", str(values["steps"]))]
     each = str(shares[0]) if len(set(shares)) == 1 else " and ".join(map(str, shares))
     rate = f"{values['learning_rate']:.3g} after {values['warmup_steps']} steps of warm-up"
@@ -38,7 +38,7 @@ def effective_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def sync_words(sync: Sync) -> str:
-    """Say a policy in a few words, with the keys that count for it only."""
+    """Describe a sync policy in a few words, with only the keys that apply to it."""
     match sync.policy:
         case "every-step":
             words = "gradients are added up at every step"

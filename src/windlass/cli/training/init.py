@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "path", nargs="?", default="job.toml", type=Path, help="file to write (default: job.toml)"
     )
     parser.add_argument("--schema", action="store_true", help=f"print the JSON Schema ({SCHEMA_ID}) instead")
-    parser.add_argument("--force", action="store_true", help="write over a file that exists")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.set_defaults(run=run)
 
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(job_schema(), indent=2))
         return 0
     if args.path.exists() and not args.force:
-        raise InUse(f"{args.path}: exists already", hint="give another name, or --force to write over it")
+        raise InUse(f"{args.path}: exists already", hint="give another name, or --force to overwrite it")
     StoreDir(args.path.absolute().parent).write(args.path.name, job_template(name_from(args.path)).encode())
-    print(f"wrote {args.path}; change what you like, then: windlass train {args.path}")
+    print(f"wrote {args.path}; edit it, then run: windlass train {args.path}")
     return 0

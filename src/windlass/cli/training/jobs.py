@@ -1,4 +1,4 @@
-"""`windlass jobs`: submit, list and show runs, follow them, and change them while they go on."""
+"""`windlass jobs`: submit, list, show, follow and change runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windlass.cli.training.jobs_control import (
 from windlass.cli.training.jobs_logs import add_logs, clock, run_logs
 from windlass.cli.training.jobs_submit import add_submit
 from windlass.cli.training.jobs_verify import add_verify
-from windlass.runs.run_status import RunState, all_runs, facts_of, find_run, saved_cut, standing_of
+from windlass.runs.run_status import RunState, all_runs, facts_of, find_run, saved_cut, state_of
 from windlass.spec.layout import Layout, Partition
 from windlass.spec.units import format_bytes, format_count
 
@@ -34,44 +34,44 @@ examples:
   windlass jobs show poems                                    its newest run; poems/2 is the second one
   windlass jobs logs poems --follow
   windlass jobs audit poems                                   was every sample used exactly once?
-  windlass jobs verify poems                                  is its newest checkpoint whole and right?
-  windlass jobs set poems train.learning_rate=1e-4            from the next step border on
+  windlass jobs verify poems                                  is its newest checkpoint intact?
+  windlass jobs set poems train.learning_rate=1e-4            from the next step boundary
   windlass jobs set poems sync.policy=diloco sync.every=20 --wait
-  windlass jobs scale poems 4                                 an elastic run goes on with 4 workers
+  windlass jobs scale poems 4                                 continue an elastic run with 4 workers
   windlass jobs pause poems, resume poems, undo poems
-  windlass jobs stop poems --wait                             saves; `windlass train --resume` goes on
+  windlass jobs stop poems --wait                             saves; continue with `windlass train --resume`
 
 With --control URL, or $WINDLASS_CONTROL and the key in $WINDLASS_CONTROL_KEY, submit, list, show, logs and
-stop are about the queue of a cluster (`windlass control`):
+stop use the job queue of a control plane (`windlass control`):
   windlass jobs submit job.toml --control http://10.0.0.1:8100 --priority 5
-  windlass jobs list --control http://10.0.0.1:8100           who runs, who waits, and for what
+  windlass jobs list --control http://10.0.0.1:8100           running and waiting jobs, and why they wait
   windlass jobs explain poems, priority poems 10
   windlass jobs serve poems --port 8000                       keep a service running there
 
-`windlass jobs WHAT --help` explains one of them.
+`windlass jobs SUBCOMMAND --help` explains each.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    add_submit(_verb(verbs, "submit", "start to train in the background, and print the run's name"))
-    listed = _verb(verbs, "list", "list runs and how they stand")
+    add_submit(_verb(verbs, "submit", "start training in the background, and print the run's name"))
+    listed = _verb(verbs, "list", "list runs and their states")
     add_control(listed)
     _add_output(listed, run_list)
-    shown = _verb(verbs, "show", "show a run: how it stands, what was changed, by whom, and what went wrong")
+    shown = _verb(verbs, "show", "show a run: state, changes and their authors, incidents")
     add_name(shown)
     add_control(shown)
     _add_output(shown, run_show)
     _add_queue_verbs(verbs)
-    logs = _verb(verbs, "logs", "print what a run told, line by line")
+    logs = _verb(verbs, "logs", "print the events of a run, one per line")
     add_name(logs)
     add_logs(logs)
     add_control(logs)
     logs.set_defaults(run=run_logs_of)
     add_audit(verbs)
     add_verify(verbs)
-    scaled = _verb(verbs, "scale", "let an elastic run go on with another number of workers")
+    scaled = _verb(verbs, "scale", "change the number of workers of an elastic run")
     add_name(scaled)
     add_scale(scaled)
     for change in CHANGES:
@@ -81,26 +81,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_queue_verbs(verbs: Any) -> None:
-    """What only the queue of a control plane knows."""
-    explained = _verb(verbs, "explain", "say why a job waits in the queue of a control plane")
+    """Add the verbs that need the queue of a control plane."""
+    explained = _verb(verbs, "explain", "show why a job waits in the queue of a control plane")
     explained.epilog = "example:\n  windlass jobs explain poems --control http://10.0.0.1:8100\n"
     _add_queued(explained, explain_job)
-    ranked = _verb(verbs, "priority", "let a job of the queue go before or behind others")
+    ranked = _verb(verbs, "priority", "change the priority of a queued job")
     ranked.epilog = "example:\n  windlass jobs priority poems 10 --control http://10.0.0.1:8100\n"
     _add_queued(ranked, set_priority)
-    ranked.add_argument("priority", type=int, metavar="N", help="higher goes first")
-    served = _verb(verbs, "serve", "let a control plane keep a service running")
+    ranked.add_argument("priority", type=int, metavar="N", help="higher runs first")
+    served = _verb(verbs, "serve", "run a service under a control plane")
     served.epilog = "example:\n  windlass jobs serve poems@prod --port 8000 --control http://10.0.0.1:8100\n"
     served.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
-    served.add_argument("--name", help="of the job (default: serve-MODEL)")
+    served.add_argument("--name", help="name of the job (default: serve-MODEL)")
     served.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     served.add_argument("--port", type=int, help="port to listen on (default: 8000)")
-    served.add_argument("--replicas", type=int, metavar="N", help="engines (default: 1)")
-    served.add_argument("--no-keys", action="store_true", help="answer without keys")
+    served.add_argument("--replicas", type=int, metavar="N", help="engine replicas (default: 1)")
+    served.add_argument("--no-keys", action="store_true", help="serve without API keys")
     served.add_argument("--cores", type=float, help="cores for each engine (default: 1)")
-    served.add_argument("--memory", metavar="SIZE", help="most memory for each engine, e.g. 4GiB")
+    served.add_argument("--memory", metavar="SIZE", help="memory limit of each engine, e.g. 4GiB")
     served.add_argument("--gpus", type=int, help="GPUs for each engine")
-    served.add_argument("--priority", type=int, metavar="N", help="higher goes first (default: 0)")
+    served.add_argument("--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     add_control(served)
     served.add_argument("--json", action="store_true", help="print JSON")
     served.set_defaults(run=run_serve)
@@ -141,12 +141,12 @@ def _add_output(parser: argparse.ArgumentParser, action: Any) -> None:
 def run_list(args: argparse.Namespace) -> int:
     if (queue := queue_of(args)) is not None:
         return list_jobs(queue, args)
-    standings = [standing_of(folder) for folder in all_runs(home_of(args))]
+    standings = [state_of(folder) for folder in all_runs(home_of(args))]
     if args.json:
         print_json([facts_of(standing) for standing in standings])
         return 0
     if not standings:
-        print("nothing was trained yet; `windlass train` does it")
+        print("no runs yet; `windlass train` starts one")
         return 0
     rows = [
         (
@@ -167,15 +167,15 @@ def run_show(args: argparse.Namespace) -> int:
     if (queue := queue_of(args)) is not None:
         return show_job(queue, args)
     folder = find_run(home_of(args), args.name)
-    standing, cut = standing_of(folder), saved_cut(folder)
+    standing, cut = state_of(folder), saved_cut(folder)
     facts = facts_of(standing)
     if args.json:
         print_json({**facts, "cut": cut.model_dump() if cut else None, **account_facts(folder.path)})
         return 0
     rows = [*_progress_rows(standing), *effective_rows(facts["effective"]), *_cut_rows(cut)]
     print_table(rows, ("what", "value"))
-    if standing.asked is not None:
-        print(f"- asked for by {standing.asked.by}, not taken yet: {values_words(_pending(standing))}")
+    if standing.requested is not None:
+        print(f"- requested by {standing.requested.by}, pending: {values_words(_pending(standing))}")
     _print_history(standing)
     _print_generations(standing)
     print_account(folder.path)
@@ -183,8 +183,8 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def _pending(standing: RunState) -> dict[str, Any]:
-    assert standing.asked is not None
-    return {key: value for key, value in standing.asked.values.items() if value != standing.values[key]}
+    assert standing.requested is not None
+    return {key: value for key, value in standing.requested.values.items() if value != standing.values[key]}
 
 
 def _print_history(standing: RunState) -> None:
@@ -231,12 +231,12 @@ def _progress_rows(standing: RunState) -> list[tuple[str, str]]:
             ("validation", f"{standing.evaluation['loss']:.4f} at step {standing.evaluation['step']}")
         )
     if "bytes_sent" in last:
-        rows.append(("sent", f"{format_bytes(last['bytes_sent'])} by each process between replicas"))
+        rows.append(("sent", f"{format_bytes(last['bytes_sent'])} by each process to other replicas"))
     return rows
 
 
 def _loss(last: dict[str, Any], form: str) -> str:
-    """Say the loss of a step; a stage of counting has none."""
+    """Format the loss of a step; stages that count n-grams have none."""
     return "" if last.get("loss") is None else format(last["loss"], form)
 
 

@@ -1,6 +1,6 @@
-"""`windlass jobs audit`: whether every sample of a run was used exactly once, and where its time went.
+"""`windlass jobs audit`: check that every sample of a run was used exactly once, and where its time went.
 
-`jobs show` tells the second part too; the lines and the JSON of both come from here.
+`jobs show` prints the second part, too, with the functions of this module.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from windlass.spec.units import format_count, format_seconds
 from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
 
-MAX_TOLD = 10
+MAX_INCIDENTS = 10
 
 
 def add_audit(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add the verb to `windlass jobs`."""
-    purpose = "prove that every sample was used exactly once an epoch, or name what was not"
+    purpose = "check that every sample was used exactly once per epoch, or list those that were not"
     verb = verbs.add_parser(
         "audit", help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}. Exit code 1 if it was not."
     )
@@ -48,9 +48,9 @@ def run_audit(args: argparse.Namespace) -> int:
 
 
 def audit_lines(name: str, found: LedgerAudit) -> list[str]:
-    """Say what the ledger proves."""
+    """Describe the result of the ledger audit."""
     if not found.ok:
-        head = f"{name}: not every sample was used exactly once, or it cannot be shown"
+        head = f"{name}: not every sample was used exactly once, or the ledger cannot prove it"
     elif found.records == 0:
         head = f"{name}: no step was taken yet"
     else:
@@ -59,19 +59,19 @@ def audit_lines(name: str, found: LedgerAudit) -> list[str]:
 
 
 def account_of(folder: Path) -> tuple[GoodputBreakdown, list[Incident]]:
-    """Read where the time of a run went, and what went wrong in it."""
+    """Read the goodput breakdown and the incidents of a run."""
     records = mended(Journal(StoreDir(folder), JOURNAL).read())
     return goodput(records), incidents(records)
 
 
 def account_facts(folder: Path) -> dict[str, Any]:
-    """Return both for a script."""
+    """Return both as JSON values."""
     spent, happened = account_of(folder)
     return {"goodput": spent.facts(), "incidents": [incident.facts() for incident in happened]}
 
 
 def print_account(folder: Path) -> None:
-    """Print both for a person, if there is something to tell."""
+    """Print both as text, if there is anything to show."""
     spent, happened = account_of(folder)
     rows = goodput_rows(spent)
     if rows:
@@ -84,31 +84,31 @@ def print_account(folder: Path) -> None:
 
 
 def goodput_rows(spent: GoodputBreakdown) -> list[tuple[str, str, str, str]]:
-    """Name what took time, most first; a run of no length has nothing to tell."""
+    """List the causes of spent time, the largest first; a run of zero length has none."""
     shares = spent.shares
-    told = sorted((kind for kind in shares if shares[kind] > 0), key=lambda kind: -shares[kind])
+    kinds = sorted((kind for kind in shares if shares[kind] > 0), key=lambda kind: -shares[kind])
     return [
-        (kind, f"{shares[kind]:.1%}", format_seconds(spent.seconds[kind]), MEANINGS[kind]) for kind in told
+        (kind, f"{shares[kind]:.1%}", format_seconds(spent.seconds[kind]), MEANINGS[kind]) for kind in kinds
     ]
 
 
-def incident_lines(happened: list[Incident], *, most: int = MAX_TOLD) -> list[str]:
-    """Tell the newest incidents in plain words."""
-    earlier = len(happened) - most
-    lines = [f"- {incident.sentence}" for incident in happened[-most:]]
+def incident_lines(happened: list[Incident], *, limit: int = MAX_INCIDENTS) -> list[str]:
+    """Describe the newest incidents."""
+    earlier = len(happened) - limit
+    lines = [f"- {incident.sentence}" for incident in happened[-limit:]]
     return [f"- {earlier} earlier incidents are in `--json`", *lines] if earlier > 0 else lines
 
 
 def _details(found: LedgerAudit) -> list[str]:
-    told = []
+    lines = []
     if found.epochs is not None and found.samples_used:
         whole, epochs = found.epochs.whole, found.epochs
         rest = f"{whole} whole epoch{'s' * (whole != 1)} and " if whole else ""
-        told.append(f"that is {rest}{epochs.begun} of {epochs.samples} samples of an epoch")
-        told.append(f"{format_count(epochs.checked)} positions of these epochs are different samples")
+        lines.append(f"that is {rest}{epochs.begun} of {epochs.samples} samples of an epoch")
+        lines.append(f"{format_count(epochs.checked)} positions of these epochs are different samples")
     if found.records:
-        told.append(f"digests of what was read: {found.records} ledger records looked at")
+        lines.append(f"digests of what was read: {found.records} ledger records checked")
     if found.roll_backs:
         times = "once" if found.roll_backs == 1 else f"{found.roll_backs} times"
-        told.append(f"{found.rolled_back} more were used and rolled back, {times}")
-    return told
+        lines.append(f"{found.rolled_back} more were used and rolled back, {times}")
+    return lines

@@ -1,4 +1,4 @@
-"""The verbs of `windlass jobs` that change a run while it goes on."""
+"""The verbs of `windlass jobs` that change a running job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from windlass.cli.terminal import print_json
 from windlass.cli.training.hyperparameter_table import sync_words
 from windlass.cli.training.jobs_control import add_control, queue_of, stop_job
 from windlass.runs.run_settings import (
-    ask_for,
     await_scaled,
     await_stopped,
     await_taken,
     pause,
+    request_settings,
     scale,
     stop,
     undo,
@@ -34,7 +34,7 @@ WAIT_S = 60.0
 
 @dataclass(frozen=True)
 class ChangeVerb:
-    """A verb: its purpose, what it asks for, and what it says afterwards."""
+    """A verb: its purpose, the request that it makes, and the sentence printed afterwards."""
 
     name: str
     purpose: str
@@ -45,34 +45,34 @@ class ChangeVerb:
 CHANGES = (
     ChangeVerb(
         "set",
-        "change settings of a run while it goes on: [sync], and learning_rate, micro_batch_sequences, steps,"
+        "change settings of a running job: [sync], and learning_rate, micro_batch_sequences, steps,"
         " checkpoint_every, evaluate_every and log_every of [train]",
-        lambda folder, args: ask_for(folder, args.settings, by=args.by),
-        "will go on from its next step border with",
+        lambda folder, args: request_settings(folder, args.settings, by=args.by),
+        "will continue from its next step boundary with",
     ),
     ChangeVerb(
         "pause",
-        "let a run wait at its next step border, with everything kept in memory",
+        "pause a run at its next step boundary, with everything kept in memory",
         lambda folder, args: pause(folder, by=args.by),
-        "will pause at its next step border",
+        "will pause at its next step boundary",
     ),
     ChangeVerb(
         "resume",
-        "let a paused run go on",
+        "resume a paused run",
         lambda folder, args: unpause(folder, by=args.by),
-        "will go on",
+        "will resume",
     ),
     ChangeVerb(
         "stop",
-        "save a checkpoint and end a run; `windlass train JOB --resume` goes on from it",
+        "save a checkpoint and stop a run; `windlass train JOB --resume` continues from it",
         lambda folder, args: stop(folder, by=args.by),
-        "will save a checkpoint at its next step border and stop",
+        "will save a checkpoint at its next step boundary and stop",
     ),
     ChangeVerb(
         "undo",
-        "go back to the settings before the last change; undone twice, the change is back",
+        "revert the last change of settings; a second undo restores it",
         lambda folder, args: undo(folder, by=args.by),
-        "will go on from its next step border with",
+        "will continue from its next step boundary with",
     ),
 )
 
@@ -85,29 +85,31 @@ def add_change(parser: argparse.ArgumentParser, change: ChangeVerb) -> None:
             metavar="TABLE.KEY=VALUE",
             help="what to change, e.g. train.learning_rate=1e-4",
         )
-    add_asking(parser)
+    add_request_options(parser)
     if change.name == "stop":
         add_control(parser)
     parser.set_defaults(run=lambda args: run_change(args, change))
 
 
-def add_asking(parser: argparse.ArgumentParser) -> None:
-    """Options of whoever asks a run for something."""
-    parser.add_argument("--by", metavar="NAME", help="who asks, for the journal (default: user@host)")
+def add_request_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all requests to a run."""
+    parser.add_argument(
+        "--by", metavar="NAME", help="author of the request, for the journal (default: user@host)"
+    )
     parser.add_argument(
         "--wait",
         nargs="?",
         type=float,
         const=WAIT_S,
         metavar="S",
-        help=f"wait until it is done, at most so many seconds (default: {WAIT_S:g})",
+        help=f"wait until it is done, at most S seconds (default: {WAIT_S:g})",
     )
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_change(args: argparse.Namespace, change: ChangeVerb) -> int:
-    check_asking(args)
+    check_request_options(args)
     if change.name == "stop" and (queue := queue_of(args)) is not None:
         return stop_job(queue, args)
     folder = find_run(home_of(args), args.name)
@@ -118,7 +120,7 @@ def run_change(args: argparse.Namespace, change: ChangeVerb) -> int:
     if args.json:
         print_json({"run": folder.name, **settings.model_dump(mode="json"), "taken": taken or None})
     elif "refused" in taken:
-        print(f"run {folder.name} refused it: {taken['refused']}")
+        print(f"run {folder.name} refused the change: {taken['refused']}")
     else:
         print(_sentence(folder, settings, change, taken))
     return 1 if "refused" in taken else 0
@@ -126,13 +128,13 @@ def run_change(args: argparse.Namespace, change: ChangeVerb) -> int:
 
 def add_scale(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example:\n  windlass jobs scale poems 4 --wait\n"
-    parser.add_argument("workers", type=int, metavar="N", help="how many workers shall train")
-    add_asking(parser)
+    parser.add_argument("workers", type=int, metavar="N", help="number of workers")
+    add_request_options(parser)
     parser.set_defaults(run=run_scale)
 
 
 def run_scale(args: argparse.Namespace) -> int:
-    check_asking(args)
+    check_request_options(args)
     folder = find_run(home_of(args), args.name)
     scale(folder, args.workers, by=args.by)
     generation = None
@@ -144,11 +146,11 @@ def run_scale(args: argparse.Namespace) -> int:
         layout = Layout.model_validate(generation["layout"])
         print(f"run {folder.name} trains with {args.workers} workers, {layout}: {generation['reason']}")
     else:
-        print(f"run {folder.name} will go on with {args.workers} workers")
+        print(f"run {folder.name} will continue with {args.workers} workers")
     return 0
 
 
-def check_asking(args: argparse.Namespace) -> None:
+def check_request_options(args: argparse.Namespace) -> None:
     if args.wait is not None and not 0 < args.wait < float("inf"):
         raise AskedWrongly(f"--wait {args.wait:g}: must be a number of seconds above 0")
     if args.by is not None and (not args.by.strip() or not args.by.isprintable()):
@@ -156,7 +158,7 @@ def check_asking(args: argparse.Namespace) -> None:
 
 
 def values_words(values: dict[str, Any]) -> str:
-    """Say changed settings in a few words."""
+    """Describe changed settings in a few words."""
     return ", ".join(_word(key, value) for key, value in values.items())
 
 
@@ -170,7 +172,7 @@ def _awaited(folder: RunFolder, settings: Settings, timeout_s: float) -> dict[st
 def _sentence(folder: RunFolder, settings: Settings, change: ChangeVerb, taken: dict[str, Any]) -> str:
     if taken:
         return (
-            f"run {folder.name}, after step {taken['step']}: {values_words(taken['changed']) or 'as it was'}"
+            f"run {folder.name}, after step {taken['step']}: {values_words(taken['changed']) or 'unchanged'}"
         )
     if settings.stop and change.name == "stop":
         return f"run {folder.name} {change.done}"

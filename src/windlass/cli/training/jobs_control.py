@@ -1,4 +1,4 @@
-"""`windlass jobs ... --control URL`: the queue of a control plane in place of the runs of this machine."""
+"""`windlass jobs ... --control URL`: the queue of a control plane instead of the runs of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.cli.training.jobs_logs import LOOK_EVERY_S, clock, line_of
 from windlass.sdk.queue import OVER, Queue
 from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
-from windlass.spec.job_text import job_text
+from windlass.spec.read import job_text
 
 URL, KEY = "WINDLASS_CONTROL", "WINDLASS_CONTROL_KEY"
 NEEDED = f"give --control URL, or set ${URL} and ${KEY}; `windlass control` starts one"
@@ -21,20 +21,20 @@ REASON_CHARS = 70
 
 
 def add_control(parser: argparse.ArgumentParser, *, tenant: bool = True) -> None:
-    """Options that say which control plane is meant."""
+    """Add the options that choose a control plane."""
     group = parser.add_argument_group("a control plane")
     group.add_argument(
         "--control",
         metavar="URL",
-        help=f"ask this control plane (several: URL,URL) with the key in ${KEY} (default: ${URL};"
+        help=f"use this control plane (several: URL,URL) with the key in ${KEY} (default: ${URL};"
         " without either, this machine)",
     )
     if tenant:
-        group.add_argument("--tenant", metavar="T", help="whose job, with an administrator's key")
+        group.add_argument("--tenant", metavar="T", help="tenant of the job, with an administrator's key")
 
 
 def queue_of(args: argparse.Namespace) -> Queue | None:
-    """Return the queue that is meant; None when it is this machine."""
+    """Return the chosen queue; None for this machine."""
     given = os.environ.get(URL, "") if args.control is None else args.control
     urls = [url.strip() for url in given.split(",") if url.strip()]
     return Queue(urls, os.environ.get(KEY) or None) if urls else None
@@ -43,7 +43,7 @@ def queue_of(args: argparse.Namespace) -> Queue | None:
 def needed_queue(args: argparse.Namespace) -> Queue:
     queue = queue_of(args)
     if queue is None:
-        raise AskedWrongly("which control plane?", hint=NEEDED)
+        raise AskedWrongly("no control plane given", hint=NEEDED)
     return queue
 
 
@@ -51,8 +51,8 @@ def submit_job(queue: Queue, args: argparse.Namespace, job: Job) -> int:
     """Put a job into the queue. Its paths are sent as this machine sees them."""
     tenant = None if args.tenant in (None, "default") else args.tenant
     with queue:
-        told = queue.submit(job_text(job, given=True), priority=args.priority or 0, tenant=tenant)
-    return _tell_submitted(told, args)
+        submitted = queue.submit(job_text(job, given=True), priority=args.priority or 0, tenant=tenant)
+    return _print_submitted(submitted, args)
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -63,8 +63,8 @@ def run_serve(args: argparse.Namespace) -> int:
     }
     service["keys"] = not args.no_keys
     with needed_queue(args) as queue:
-        told = queue.submit(service=service, name=args.name, priority=args.priority or 0, tenant=args.tenant)
-    return _tell_submitted(told, args)
+        job = queue.submit(service=service, name=args.name, priority=args.priority or 0, tenant=args.tenant)
+    return _print_submitted(job, args)
 
 
 def list_jobs(queue: Queue, args: argparse.Namespace) -> int:
@@ -74,7 +74,7 @@ def list_jobs(queue: Queue, args: argparse.Namespace) -> int:
         print_json(jobs)
         return 0
     if not jobs:
-        print("nothing was submitted yet; `windlass jobs submit JOB.toml` does it")
+        print("no jobs yet; `windlass jobs submit JOB.toml` submits one")
         return 0
     rows = [
         (
@@ -98,7 +98,7 @@ def show_job(queue: Queue, args: argparse.Namespace) -> int:
     if args.json:
         print_json({**job, "events": events})
         return 0
-    times = ("asked_s", "since_s", "placed_s", "begun_s", "ended_s")
+    times = ("submitted_s", "since_s", "placed_s", "begun_s", "ended_s")
     rows = [(key, clock(value) if key in times else value) for key, value in _shown(job).items()]
     print_table(rows, ("what", "value"))
     print()
@@ -108,20 +108,20 @@ def show_job(queue: Queue, args: argparse.Namespace) -> int:
 
 def explain_job(args: argparse.Namespace) -> int:
     with needed_queue(args) as queue:
-        told = queue.explain(args.name, tenant=args.tenant)
+        reason = queue.explain(args.name, tenant=args.tenant)
     if args.json:
-        print_json(told)
+        print_json(reason)
         return 0
-    print(f"{told['job']['tenant']}/{told['job']['name']}: {told['text']}")
-    if told["ahead"]:
-        print(f"before it: {', '.join(told['ahead'])}")
-    for tenant, count in sorted(told["running"].items()):
-        print(f"room is held by {count} of {tenant}")
+    print(f"{reason['job']['tenant']}/{reason['job']['name']}: {reason['text']}")
+    if reason["ahead"]:
+        print(f"before it: {', '.join(reason['ahead'])}")
+    for tenant, count in sorted(reason["running"].items()):
+        print(f"running: {count} jobs of {tenant}")
     return 0
 
 
 def log_job(queue: Queue, args: argparse.Namespace) -> int:
-    """Print what the run of a job told; with --follow, until the job is over."""
+    """Print the events of a job's run; with --follow, until the job ends."""
     seen = args.after
     with queue:
         while True:
@@ -137,36 +137,36 @@ def log_job(queue: Queue, args: argparse.Namespace) -> int:
 
 def stop_job(queue: Queue, args: argparse.Namespace) -> int:
     with queue:
-        told = queue.stop(args.name, tenant=args.tenant)
+        job = queue.stop(args.name, tenant=args.tenant)
         if args.wait is not None:
-            told = queue.wait(args.name, tenant=args.tenant, deadline=args.wait)
+            job = queue.wait(args.name, tenant=args.tenant, deadline=args.wait)
     if args.json:
-        print_json(told)
-    elif told["phase"] in OVER:
-        print(f"job {told['tenant']}/{told['name']} is {told['phase']}")
+        print_json(job)
+    elif job["phase"] in OVER:
+        print(f"job {job['tenant']}/{job['name']} is {job['phase']}")
     else:
-        print(f"job {told['tenant']}/{told['name']} will save what it has and end")
+        print(f"job {job['tenant']}/{job['name']} will save a checkpoint and stop")
     return 0
 
 
 def set_priority(args: argparse.Namespace) -> int:
     with needed_queue(args) as queue:
-        told = queue.set_priority(args.name, args.priority, tenant=args.tenant)
-    print_json(told) if args.json else print(f"job {told['name']} has priority {told['priority']}")
+        job = queue.set_priority(args.name, args.priority, tenant=args.tenant)
+    print_json(job) if args.json else print(f"job {job['name']} has priority {job['priority']}")
     return 0
 
 
-def _tell_submitted(told: dict[str, Any], args: argparse.Namespace) -> int:
+def _print_submitted(job: dict[str, Any], args: argparse.Namespace) -> int:
     if args.json:
-        print_json(told)
+        print_json(job)
     else:
-        print(f"{told['tenant']}/{told['name']}")
-        print(f"it is {told['phase']}; look: windlass jobs show {told['name']}")
+        print(f"{job['tenant']}/{job['name']}")
+        print(f"it is {job['phase']}; show it with: windlass jobs show {job['name']}")
     return 0
 
 
 def _shown(job: dict[str, Any]) -> dict[str, Any]:
-    hidden = ("need", "version", "wish")
+    hidden = ("need", "version", "desired")
     return {key: value for key, value in job.items() if value not in (None, "") and key not in hidden}
 
 

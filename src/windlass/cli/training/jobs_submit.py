@@ -1,4 +1,4 @@
-"""`windlass jobs submit`: `windlass train`, which goes on when this terminal is closed."""
+"""`windlass jobs submit`: `windlass train` in the background, independent of this terminal."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from windlass.spec.errors import AskedWrongly
 from windlass.spec.job import Job
 
 EPILOG = """\
-All options are those of `windlass train`. The corpus is built and the run planned before this returns.
+Takes the options of `windlass train`. Builds the corpus and plans the run before it returns.
 
 examples:
   windlass jobs submit job.toml
   windlass jobs submit job.toml --workers 2 --set train.steps=1000
   windlass jobs submit job.toml --elastic --workers 4 --spares 1
-  windlass jobs submit job.toml --control http://10.0.0.1:8100 --priority 5    into the queue of a cluster
+  windlass jobs submit job.toml --control http://10.0.0.1:8100 --priority 5    to the queue of a cluster
 """
 OURS = ("run", "verb", "what", "job", "home", "overrides", "json", "resume", "control", "priority")
 HERE_ALONE = ("resume", "elastic", "spares", "rendezvous", "node_rank", "detach", "restarts")
-"""Options of `windlass train` that mean nothing to a control plane."""
+"""Options of `windlass train` that a control plane does not accept."""
 
 
 def add_submit(parser: argparse.ArgumentParser) -> None:
     train.configure(parser)
     add_control(parser, tenant=False)
-    parser.add_argument("--priority", type=int, metavar="N", help="higher goes first (with --control)")
+    parser.add_argument("--priority", type=int, metavar="N", help="higher runs first (with --control)")
     parser.epilog = EPILOG
     parser.set_defaults(run=run_submit)
 
@@ -45,9 +45,11 @@ def run_submit(args: argparse.Namespace) -> int:
     if queue is not None:
         return submit_job(queue, args, _queued_job(args))
     if args.priority is not None:
-        raise AskedWrongly("--priority goes with --control", hint=NEEDED)
+        raise AskedWrongly("--priority needs --control", hint=NEEDED)
     if clustered(job_of(args), args).cluster.backend is not None:
-        raise AskedWrongly("on a cluster runs go on by themselves", hint="windlass train JOB --detach")
+        raise AskedWrongly(
+            "`jobs submit` cannot start a run with --backend", hint="windlass train JOB --detach"
+        )
     nodes, line = nodes_of(args), ProgressLine(quiet=args.json)
     if nodes.count > 1:
         raise AskedWrongly(
@@ -67,7 +69,7 @@ def run_submit(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace, home: Path) -> Job:
-    """Return the job as `windlass train` with these options would have it."""
+    """Return the job as `windlass train` with these options would run it."""
     job = job_of(args)
     if job.sync.policy == "server":
         check_served(args, job)
@@ -78,16 +80,16 @@ def _job(args: argparse.Namespace, home: Path) -> Job:
 
 
 def _queued_job(args: argparse.Namespace) -> Job:
-    """Return the job as a control plane shall run it."""
+    """Return the job as it is sent to a control plane."""
     given = [key for key in HERE_ALONE if getattr(args, key)]
     if given:
         option = "--" + given[0].replace("_", "-")
-        raise AskedWrongly(f"{option} does not go with --control, which runs jobs as it sees fit")
+        raise AskedWrongly(f"{option} cannot be used with --control: the control plane decides it")
     return laid_out(clustered(job_of(args), args), args.layout, args.workers, args.nodes)
 
 
 def options_of(args: argparse.Namespace) -> list[str]:
-    """Return the options of `windlass train` as they were given, to be given again."""
+    """Return the given options of `windlass train`, to repeat them."""
     given = [part for override in args.overrides for part in ("--set", override)]
     for key, value in vars(args).items():
         if key not in OURS:

@@ -1,4 +1,4 @@
-"""`windlass jobs verify`: load a run's newest checkpoint again, from every tier, and compare."""
+"""`windlass jobs verify`: load a run's newest checkpoint from every tier and verify it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from windlass.spec.errors import BadInput
 from windlass.spec.units import format_bytes
 
 DESCRIPTION = """\
-Load the newest checkpoint of a run in a process of its own, from local disk and from the store; check every
-byte against its digest, and the loss of its weights against what the run said. Exit code 1 if any differs.
+Load the newest checkpoint of a run in a separate process, from local disk and from the store; check every
+byte against its digest, and the loss of its weights against the recorded one. Exit code 1 if any differs.
 """
 
 
@@ -22,7 +22,7 @@ def add_verify(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add the verb to `windlass jobs`."""
     verb = verbs.add_parser(
         "verify",
-        help="load the newest checkpoint again and compare digests and loss",
+        help="load the newest checkpoint and verify digests and loss",
         description=DESCRIPTION,
     )
     verb.add_argument("name", metavar="NAME[/RUN]", help="the job's name, and which of its runs")

@@ -1,4 +1,4 @@
-"""`windlass tag`: say which hidden state is behind each token of a text."""
+"""`windlass tag`: tag each token of a text with its hidden state."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from windlass.registry.versions import resolve_model
 from windlass.spec.errors import AskedWrongly
 
 EPILOG = """\
-MODEL is a hidden Markov model ([model] family = "hmm"). The states are the likeliest ones of the whole text,
-taken together (Viterbi). --states shows what they stand for; without --text, all states of the model.
+MODEL is a hidden Markov model ([model] family = "hmm"). The states are the most likely sequence for the whole
+text (Viterbi). --states shows the most likely tokens of each state; without --text, of all states.
 
 examples:
   windlass tag verses --text "To be, or not to be"
   windlass tag verses --text - --json < poem.txt
-  windlass tag verses --states --most 8
+  windlass tag verses --states --top 8
 """
 
 
@@ -27,9 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION, NAME@ALIAS or a model directory")
     parser.add_argument("--text", help="text to tag; - reads it from standard input")
-    parser.add_argument("--states", action="store_true", help="show the likeliest tokens of each state")
+    parser.add_argument("--states", action="store_true", help="show the most likely tokens of each state")
     parser.add_argument(
-        "--most", type=int, default=10, metavar="N", help="tokens shown of each state (default: 10)"
+        "--top", type=int, default=10, metavar="N", help="tokens shown of each state (default: 10)"
     )
     add_home(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -39,12 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.text is None and not args.states:
         raise AskedWrongly("nothing to tag", hint='give --text "some text", or --states to see all states')
-    if args.most < 1:
-        raise AskedWrongly(f"--most {args.most}: must be at least 1")
+    if args.top < 1:
+        raise AskedWrongly(f"--top {args.top}: must be at least 1")
     home = home_of(args)
     name, model, _ = resolve_model(home, args.model)
     text = sys.stdin.read() if args.text == "-" else args.text
-    found = tag(model, text, home, listed=args.most if args.states else 0)
+    found = tag(model, text, home, listed=args.top if args.states else 0)
     if args.json:
         print_json({"model": name, **found})
         return 0

@@ -26,14 +26,14 @@ GONE_S = 300.0
 def train_on_kubernetes(args: argparse.Namespace, job: Job) -> int:
     """Run a job in the cluster of [cluster] address; return the exit code."""
     line = ProgressLine(quiet=args.json)
-    asked = TenantJob(job, args.tenant)
-    group = training_group(asked, "resume" if args.resume else "new")
+    request = TenantJob(job, args.tenant)
+    group = training_group(request, "resume" if args.resume else "new")
     api = KubernetesApi.find(job.cluster.address)
-    backend = KubernetesBackend(api, setting_of(asked.cluster))
+    backend = KubernetesBackend(api, setting_of(request.cluster))
     try:
         _clear_finished(backend, group, line)
         backend.launch(group)
-        namespace = setting_of(asked.cluster).of(args.tenant)
+        namespace = setting_of(request.cluster).of(args.tenant)
         line.say(f"launched Job {namespace}/{group.name} with {group.count} pods")
         if args.detach:
             return _tell(args, backend.observe(group.key), line)
@@ -43,19 +43,21 @@ def train_on_kubernetes(args: argparse.Namespace, job: Job) -> int:
 
 
 def _clear_finished(backend: KubernetesBackend, group: Group, line: ProgressLine) -> None:
-    """Make room for a run of the same name: one that is over is removed, one that goes on is left alone."""
+    """Remove a finished group of the same name; a running one is left alone."""
     standing = backend.observe(group.key)
     if standing is None:
         return
     if not (standing.over or standing.stopping):
         if standing.group == group:
-            line.say(f"group {group.key} runs already; following it")
+            line.say(f"group {group.key} is already running; following it")
         return
     backend.stop(group.key)
     end = time.monotonic() + GONE_S
     while backend.observe(group.key) is not None:
         if time.monotonic() > end:
-            raise InUse(f"group {group.key} of an earlier run does not go", hint="kubectl describe tells why")
+            raise InUse(
+                f"group {group.key} of an earlier run is not deleted", hint="`kubectl describe` shows why"
+            )
         time.sleep(LOOK_S / 5)
 
 
@@ -69,14 +71,14 @@ def _follow(
     try:
         standing = _until_over(backend, group, following, line)
     except KeyboardInterrupt:
-        line.say("stopping: the run saves a checkpoint; go on with --resume")
+        line.say("stopping: the run saves a checkpoint; continue with --resume")
         backend.stop(group.key)
         _wait_until_gone(backend, group, following, line)
         return INTERRUPTED
     finally:
         following.close()
     if standing is None:
-        raise ProcessFailed(f"group {group.key} was stopped by somebody else")
+        raise ProcessFailed(f"group {group.key} was stopped by another client")
     failed = [m for m in standing.members if m.state == "failed"]
     if failed:
         why = "; ".join(f"member {m.index}: {m.reason}" for m in failed[:3])
@@ -87,11 +89,11 @@ def _follow(
 def _until_over(
     backend: KubernetesBackend, group: Group, following: GroupWatch, line: ProgressLine
 ) -> GroupStatus | None:
-    """Tell what happens until all members have ended; None when the group is gone."""
+    """Print events until all members have ended; None if the group no longer exists."""
     looked, before = 0.0, ""
     while True:
-        if (told := following.next(LOOK_S / 5)) is not None:
-            line.say(_words(told, group))
+        if (event := following.next(LOOK_S / 5)) is not None:
+            line.say(_words(event, group))
         if time.monotonic() - looked < LOOK_S:
             continue
         looked, standing = time.monotonic(), backend.observe(group.key)
@@ -102,34 +104,34 @@ def _until_over(
             line.say(now)
             before = now
         if standing.over:
-            for told in following.rest(LAST_WORDS_S):
-                line.say(_words(told, group))
+            for event in following.rest(LAST_WORDS_S):
+                line.say(_words(event, group))
             return standing
 
 
 def _wait_until_gone(
     backend: KubernetesBackend, group: Group, following: GroupWatch, line: ProgressLine
 ) -> None:
-    with contextlib.suppress(KeyboardInterrupt):  # asked a second time, it ends without us
+    with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C stops waiting
         while backend.observe(group.key) is not None:
-            if (told := following.next(LOOK_S)) is not None:
-                line.say(_words(told, group))
+            if (event := following.next(LOOK_S)) is not None:
+                line.say(_words(event, group))
 
 
 def states(standing: GroupStatus) -> str:
-    """Say how many members are in which state, and what those that wait are waiting for."""
+    """Describe how many members are in which state, and why pending members wait."""
     counted: dict[str, int] = {}
     for member in standing.members:
         counted[member.state] = counted.get(member.state, 0) + 1
     reasons = sorted({m.reason for m in standing.members if m.reason and m.state in ("pending", "lost")})
-    told = ", ".join(f"{count} {state}" for state, count in counted.items())
-    return f"pods: {told}" + (f" ({'; '.join(reasons[:2])})" if reasons else "")
+    numbers = ", ".join(f"{count} {state}" for state, count in counted.items())
+    return f"pods: {numbers}" + (f" ({'; '.join(reasons[:2])})" if reasons else "")
 
 
-def _words(told: ClusterEvent, group: Group) -> str:
-    if told.kind == "warning":
-        return f"cluster: {told.text}"
-    return told.text if group.count == 1 else f"[{told.index}] {told.text}"
+def _words(event: ClusterEvent, group: Group) -> str:
+    if event.kind == "warning":
+        return f"cluster: {event.text}"
+    return event.text if group.count == 1 else f"[{event.index}] {event.text}"
 
 
 def _tell(args: argparse.Namespace, standing: GroupStatus | None, line: ProgressLine) -> int:

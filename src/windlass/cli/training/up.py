@@ -1,7 +1,7 @@
 """`windlass up`: corpus, plan, train, evaluate, register and serve, in one go.
 
-Every stage leaves something whole behind and is skipped when that is already there, so running the
-same command again goes on where the last one stopped.
+Every stage writes a complete result and is skipped if that exists already, so running the same command again
+continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
 EPILOG = """\
-Without arguments it trains on Python's own library for three minutes and serves the result.
-Run it again to go on where it stopped; a finished model is served at once.
+Without arguments it trains on Python's standard library for three minutes and serves the result.
+Run it again to continue where it stopped; a finished model is served at once.
 
 examples:
   windlass up
@@ -39,7 +39,7 @@ examples:
 """
 
 VOCABULARY = 4096
-"""Small models learn most from a small vocabulary: their output matrix is most of their work."""
+"""A small vocabulary suits small models: the output matrix is most of their work."""
 PROMPT = {STDLIB: "def "}
 ANSWER_TOKENS = 40
 
@@ -70,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
     home, job = home_of(args), job_of(args)
     serve = serve_of(args, home)
     if not args.once:
-        check_port(serve)  # rather now than after minutes of training
+        check_port(serve)  # before minutes of training, not after
     line = ProgressLine(quiet=args.json)
     version = ready_version(job, home, line, fresh=args.fresh)
     if version is None:
-        line.say("stopped; the same command goes on from here")
+        line.say("stopped; run the same command again to continue")
         return INTERRUPTED
     offer = ServiceSpec(str(version), version.path, serve, version.aliases)
     if not args.once:
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def job_of(args: argparse.Namespace) -> Job:
-    """Turn the options into a job, as if they had been written in a job file."""
+    """Turn the options into a job, as if they were written in a job file."""
     if not 0 < args.minutes < 1e6:
         raise BadInput(f"--minutes {args.minutes}: must be more than 0")
     sources = args.corpus or [STDLIB]
@@ -113,7 +113,7 @@ def job_of(args: argparse.Namespace) -> Job:
 
 
 def ready_version(job: Job, home: Path, line: ProgressLine, *, fresh: bool) -> Version | None:
-    """Return a registered model of this job, trained as far as need be; None when interrupted."""
+    """Return a registered model of this job, training it if necessary; None when interrupted."""
     folder = None if fresh else newest_of(job, home)
     if folder is None:
         line.say("preparing: corpus, then a plan for this machine")
@@ -130,7 +130,7 @@ def ready_version(job: Job, home: Path, line: ProgressLine, *, fresh: bool) -> V
 
 
 def registered(folder: RunFolder, job: Job, home: Path) -> Version:
-    """Return the version made of a finished run, registering and promoting it when it is not there yet."""
+    """Return the version of a finished run; register and promote it if that has not happened yet."""
     registry = Registry(home)
     digest = folder.result_digest
     known = [v for v in registry.versions(job.name) if v.manifest.digest == digest]
@@ -138,7 +138,7 @@ def registered(folder: RunFolder, job: Job, home: Path) -> Version:
 
 
 def answer(service: Supervisor, job: Job) -> dict[str, Any]:
-    """Ask the service one question."""
+    """Send the service one request."""
     prompt = job.train.sample_prompts[0]
     with Client(service.url) as client:
         done = client.complete(prompt, max_tokens=ANSWER_TOKENS, temperature=0.7, seed=job.seed)

@@ -1,4 +1,4 @@
-"""Options by which verbs say how many processes on how many machines do a run."""
+"""The options for the processes and nodes of a run, shared by several verbs."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--layout",
         metavar="AXIS=N,...",
-        help="how they divide the work, e.g. dp=2,tp=2 (default: [layout] of the job, else dp)",
+        help="the parallel layout, e.g. dp=2,tp=2 (default: [layout] of the job, else dp)",
     )
     group.add_argument(
-        "--restarts", type=int, default=0, metavar="N", help="start again after a crash, up to N times"
+        "--restarts", type=int, default=0, metavar="N", help="restart after a crash, up to N times"
     )
     group = parser.add_argument_group(
-        "workers that come and go",
-        "With --elastic the run goes on when workers die, freeze, join or leave; see `windlass jobs scale`.",
+        "elastic training",
+        "With --elastic the run survives workers that die, freeze, join or leave; see `windlass jobs scale`.",
     )
-    group.add_argument("--elastic", action="store_true", help="go on with whatever workers there are")
+    group.add_argument("--elastic", action="store_true", help="tolerate failed, joining and leaving workers")
     group.add_argument(
-        "--spares", type=int, metavar="N", help="workers kept ready in all (default: [elastic] of the job)"
+        "--spares", type=int, metavar="N", help="hot spare workers in total (default: [elastic] of the job)"
     )
     group = parser.add_argument_group(
         "several machines",
         "Give every machine the same command, each with its --node-rank, and a --home that they share. Node 0"
-        " decides; whoever can reach the rendezvous can join, so keep it on a network that you trust.",
+        " leads; any process that reaches the rendezvous can join, so keep it on a trusted network.",
     )
     group.add_argument("--nodes", type=int, default=1, metavar="M", help="number of machines (default: 1)")
     group.add_argument(
-        "--node-rank", type=int, default=0, metavar="I", help="which one this is, from 0 (default: 0)"
+        "--node-rank", type=int, default=0, metavar="I", help="rank of this machine, from 0 (default: 0)"
     )
     group.add_argument("--rendezvous", metavar="HOST:PORT", help="an address of node 0 and a free port there")
     group.add_argument(
@@ -49,44 +49,51 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "a cluster",
-        "With --backend the workers run where [cluster] of the job says, on as many machines as it says or"
-        " --nodes asks for, and come and go as with --elastic. --home must be a directory that all share.",
+        "With --backend the workers run on the cluster in [cluster] of the job, on the number of nodes given"
+        " there or by --nodes, as with --elastic. --home must be a directory that all nodes share.",
     )
     group.add_argument(
         "--backend",
         choices=("local", "ray", "kubernetes"),
-        help="who starts the processes (default: [cluster] backend of the job, else this command)",
+        help="what starts the processes (default: [cluster] backend of the job, else this command)",
     )
     group.add_argument(
-        "--tenant", metavar="T", default="default", help="for whom it runs (kubernetes; default: default)"
+        "--tenant",
+        metavar="T",
+        default="default",
+        help="tenant that owns the run (kubernetes; default: default)",
     )
     group.add_argument(
-        "--detach", action="store_true", help="return once they are asked for; --resume follows the run"
+        "--detach",
+        action="store_true",
+        help="return once the processes are requested; --resume follows the run",
     )
 
 
 def clustered(job: Job, args: argparse.Namespace) -> Job:
-    """Return the job with the backend and the number of machines that the options ask for."""
-    asked = {"backend": args.backend, "nodes": args.nodes if args.nodes > 1 else None}
-    given = {key: value for key, value in asked.items() if value is not None}
+    """Return the job with the backend and the number of nodes from the options."""
+    options = {"backend": args.backend, "nodes": args.nodes if args.nodes > 1 else None}
+    given = {key: value for key, value in options.items() if value is not None}
     if job.cluster.backend is None and args.backend is None:
         if args.detach:
-            raise AskedWrongly("--detach needs --backend", hint="`windlass jobs submit` does it without one")
+            raise AskedWrongly("--detach needs --backend", hint="without one, use `windlass jobs submit`")
         return job
     if args.rendezvous is not None or args.node_rank:
-        raise AskedWrongly("--rendezvous and --node-rank do not go with a cluster, which knows its machines")
+        raise AskedWrongly(
+            "--rendezvous and --node-rank cannot be used with a cluster, which places the processes itself"
+        )
     cluster = {**job.cluster.model_dump(), **given}
     return parse(Job, {**job.model_dump(), "cluster": cluster}, "--backend")
 
 
 def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> Job:
-    """Return the job with the layout and the spares that an elastic run shall have.
+    """Return the job with the layout and the spares of an elastic run.
 
-    The layout says how the work is divided when all workers are there; their number may be another. A run
-    that goes on keeps its own, by which it counts whose gradients are whose.
+    The layout says how the work is divided when all workers are present; their number may differ. A resumed
+    run keeps its layout, which assigns the gradients to ranks.
     """
     if args.restarts:
-        raise AskedWrongly("--restarts does not go with --elastic, which replaces workers by itself")
+        raise AskedWrongly("--restarts cannot be used with --elastic, which replaces failed workers itself")
     if args.workers is not None and args.workers < 1:
         raise AskedWrongly(f"--workers {args.workers}: must be at least 1")
     if args.layout is not None:
@@ -102,11 +109,11 @@ def elastic_job(job: Job, args: argparse.Namespace, earlier: Layout | None) -> J
 
 
 def check_served(args: argparse.Namespace, job: Job) -> None:
-    """Refuse options that have no meaning for a run on parameter servers."""
+    """Refuse options that do not apply to a run on parameter servers."""
     for option, given in (("--elastic", args.elastic), ("--restarts", args.restarts)):
         if given:
             raise AskedWrongly(
-                f"{option} does not go with [sync] policy = 'server', which replaces whoever dies by itself"
+                f"{option} cannot be used with [sync] policy = 'server', which replaces the dead itself"
             )
     backend = args.backend or job.cluster.backend
     if args.nodes > 1 or job.cluster.nodes > 1 or backend not in (None, "local"):
@@ -115,11 +122,11 @@ def check_served(args: argparse.Namespace, job: Job) -> None:
             hint="leave out --nodes, --backend and [cluster], or use policy = 'local', 'timed' or 'diloco'",
         )
     if backend is not None:
-        raise AskedWrongly("[sync] policy = 'server' has a supervisor of its own: leave out --backend")
+        raise AskedWrongly("[sync] policy = 'server' has its own supervisor: leave out --backend")
 
 
 def nodes_of(args: argparse.Namespace) -> Nodes:
-    """Read which machine this is, or refuse what cannot be."""
+    """Read the options about nodes, or refuse invalid ones."""
     if args.restarts < 0:
         raise AskedWrongly(f"--restarts {args.restarts}: must be at least 0")
     if args.spares is not None and not args.elastic:
@@ -139,7 +146,7 @@ def nodes_of(args: argparse.Namespace) -> Nodes:
 
 
 def laid_out(job: Job, layout_text: str | None, workers: int | None, nodes: int) -> Job:
-    """Return the job with the layout that the options ask for."""
+    """Return the job with the layout from the options."""
     layout = job.layout if layout_text is None else parse_layout(layout_text, job.layout)
     if workers is not None and workers < 1:
         raise AskedWrongly(f"--workers {workers}: must be at least 1")
@@ -155,13 +162,13 @@ def laid_out(job: Job, layout_text: str | None, workers: int | None, nodes: int)
     if world % nodes:
         raise AskedWrongly(
             f"layout {layout} has {world} processes, which {nodes} machines cannot share equally",
-            hint=f"give --workers, so many processes on each of the {nodes}",
+            hint=f"give --workers, the processes on each of the {nodes} machines",
         )
     return parse(Job, {**job.model_dump(), "layout": layout.model_dump()}, "--layout")
 
 
 def repeated(args: argparse.Namespace) -> str:
-    """Return the options as they were given, to be given again."""
+    """Return the given options, to repeat them in a command."""
     given = [("--workers", args.workers), ("--layout", args.layout), ("--spares", args.spares)]
     if args.backend is not None:
         given += [("--backend", args.backend), ("--nodes", args.nodes if args.nodes > 1 else None)]

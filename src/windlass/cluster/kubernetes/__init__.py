@@ -1,19 +1,16 @@
-"""Processes in a Kubernetes cluster.
+"""Kubernetes as a cluster backend.
 
-    a Group -> manifests -> server-side apply -> read back what was stored -> watch, in plain words
+    a Group -> manifests -> server-side apply -> compare what was stored -> watch
 
-    labels.py      names and labels of everything that we make
-    pod.py         one member as a pod: command, limits, places to write, no rights
-    training.py    a group that ends: an indexed Job, or a StatefulSet where members shall always run
-    serving.py     a service: Deployment, Service, autoscaler, disruption budget
-    tenancy.py     what keeps a tenant to itself: namespace, quota, limits, network, rights
-    cronjob.py    a CronJob for backups
-    render.py      all of it, from one job file
-    rules.py       what the API server refuses although the schema allows it; schemas.py: the schemas
-    kubeconfig.py  where the API server is and who we are; api.py speaks to it, and is the only one who does
-    apply_check.py      what was stored, compared with what was sent
-    messages.py       states and events as a person would say them
-    kubernetes_backend.py     the protocol of cluster.backend
+Manifests: `labels` (names and labels of all our objects), `pod` (one member as a pod), `training` (an indexed
+Job, or a StatefulSet if members must always run), `serving` (Deployment, Service, autoscaler, disruption
+budget), `tenancy` (namespace, quota, limits, network policies, rights of a tenant), `cronjob` (backups).
+`render` makes all of them from one job file; `schemas` and `rules` check them without a cluster; `yaml_io`
+writes and reads them.
 
-Start at kubernetes_backend.py, or at render.py.
+Access: `kubeconfig` finds the API server and our credentials; `api` is the only module that calls it.
+`apply_check` compares what the server stored with what was sent. `members` reads the state of pods,
+`messages` turns states and events into sentences, `follow` streams events and logs of a group.
+
+`kubernetes_backend` implements cluster.backend. Start there, or at `render`.
 """

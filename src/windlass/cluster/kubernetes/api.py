@@ -1,7 +1,7 @@
-"""The only one who speaks to a Kubernetes API server.
+"""The client of a Kubernetes API server; no other module calls it.
 
-Seven verbs over plain objects: apply, create, get, list, delete, watch, log. What is refused becomes one
-sentence; what it does not answer becomes ProcessFailed, and the caller tries again.
+Seven verbs over plain objects: apply, create, get, list, delete, watch, log. A refusal becomes an error with
+one sentence; a server that does not answer raises ProcessFailed, and the caller retries.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from windlass.spec.errors import AskedWrongly, BadInput, InUse, ProcessFailed, W
 
 ANSWER_S = 30.0
 QUIET_S = 300.0
-"""The longest silence on a watch; the server is asked to end it earlier."""
+"""Maximum silence on a watch; the server is requested to end it earlier."""
 PAGE = 500
 TRIES = 3
-"""For requests that may be repeated without harm, when the server is busy or the connection broke."""
+"""For idempotent requests, when the server is busy or the connection broke."""
 
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """Where objects of a kind are found."""
+    """The API path of objects of a kind."""
 
     group: str
     version: str
@@ -66,7 +66,7 @@ KINDS = {
 
 
 class Expired(WindlassError):
-    """A watch began too far in the past; whoever watches lists again."""
+    """A watch started at a version that is too old; the caller must list again."""
 
 
 class KubernetesApi:
@@ -81,42 +81,42 @@ class KubernetesApi:
         return cls(find_access(context))
 
     def close(self) -> None:
-        """End it; whoever watches in another thread gets ProcessFailed."""
+        """Close the client; a watch in another thread raises ProcessFailed."""
         self._closed = True
         self._http.close()
 
     def apply(self, manifest: Manifest) -> Manifest:
-        """Make an object what the manifest says, or make it; return what was stored.
+        """Create or update an object by server-side apply; return what was stored.
 
-        Fields that others set are theirs, fields that we name are ours. Misspelt ones are refused.
+        Fields of other managers are kept; the fields of the manifest become ours. Unknown ones are refused.
         """
         metadata, kind = manifest["metadata"], KINDS[manifest["kind"]]
-        told = self._ask(
+        stored = self._request(
             "PATCH",
             kind.path(metadata.get("namespace"), metadata["name"]),
             params={"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"},
             content=json.dumps(manifest).encode(),
             headers={"content-type": "application/apply-patch+yaml"},
         )
-        assert told is not None
-        return told
+        assert stored is not None
+        return stored
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Make an object that is not there yet; InUse when it is."""
+        """Create an object; raise InUse when it exists."""
         metadata, kind = manifest["metadata"], KINDS[manifest["kind"]]
-        told = self._ask(
+        stored = self._request(
             "POST",
             kind.path(metadata.get("namespace")),
             params={"fieldManager": MANAGER, "fieldValidation": "Strict"},
             content=json.dumps(manifest).encode(),
             headers={"content-type": "application/json"},
         )
-        assert told is not None
-        return told
+        assert stored is not None
+        return stored
 
     def get(self, kind: str, namespace: str | None, name: str) -> Manifest | None:
         """Return an object; None when there is none."""
-        return self._ask("GET", KINDS[kind].path(namespace, name), missing=True)
+        return self._request("GET", KINDS[kind].path(namespace, name), missing=True)
 
     def list(
         self,
@@ -125,27 +125,29 @@ class KubernetesApi:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> tuple[list[Manifest], str]:
-        """Return the objects that have all labels and fields, and the version from which to watch them."""
+        """Return the objects that match all labels and fields, and the version from which to watch them."""
         params = {"limit": str(PAGE), **_selecting(labels)}
         if fields:
             params["fieldSelector"] = ",".join(f"{key}={value}" for key, value in fields.items())
         items: list[Manifest] = []
         while True:
-            told = self._ask("GET", KINDS[kind].path(namespace), params=params) or {}
-            items += told.get("items") or []
-            metadata = told.get("metadata") or {}
+            page = self._request("GET", KINDS[kind].path(namespace), params=params) or {}
+            items += page.get("items") or []
+            metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return items, str(metadata.get("resourceVersion", ""))
             params["continue"] = metadata["continue"]
 
     def delete(self, kind: str, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
-        """Ask for the end of an object and of all that it owns, these first. Return whether it was there."""
+        """Delete an object after all that it owns. Return whether it existed."""
         body: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
         path = KINDS[kind].path(namespace, name)
         headers = {"content-type": "application/json"}
-        answer = self._ask("DELETE", path, content=json.dumps(body).encode(), headers=headers, missing=True)
+        answer = self._request(
+            "DELETE", path, content=json.dumps(body).encode(), headers=headers, missing=True
+        )
         return answer is not None
 
     def watch(
@@ -159,7 +161,7 @@ class KubernetesApi:
     ) -> Iterator[tuple[str, Manifest]]:
         """Yield (ADDED, MODIFIED, DELETED or BOOKMARK, object) from a version on, until the server ends it.
 
-        Raises Expired when the server has forgotten what happened since.
+        Raises Expired when the server no longer has the events since that version.
         """
         params = {
             "watch": "true",
@@ -173,19 +175,19 @@ class KubernetesApi:
                 try:
                     event = json.loads(line)
                 except ValueError as error:
-                    raise ProcessFailed("a watch was cut off in the midst of a line") from error
+                    raise ProcessFailed("a watch was cut off in the middle of a line") from error
                 if event["type"] == "ERROR":
                     raise _refusal(int(event["object"].get("code", 500)), event["object"], "watch")
                 yield event["type"], event["object"]
 
     def log(self, namespace: str, pod: str, container: str, *, follow: bool = False) -> Iterator[str]:
-        """Yield the lines that a container printed, and goes on to print."""
+        """Yield the lines of a container's log; with `follow`, also new ones."""
         params = {"container": container, **({"follow": "true"} if follow else {})}
         path = f"{KINDS['Pod'].path(namespace, pod)}/log"
         with self._stream(path, params, None if follow else ANSWER_S) as lines:
             yield from lines
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -195,7 +197,7 @@ class KubernetesApi:
         headers: Mapping[str, str] | None = None,
         missing: bool = False,
     ) -> Manifest | None:
-        """Send a request, again when that can help; None for what is not there, if that is allowed."""
+        """Send a request, with retries; None for a missing object, if `missing` allows it."""
         for left in reversed(range(TRIES)):
             try:
                 answer = self._http.request(method, path, params=params, content=content, headers=headers)
@@ -214,8 +216,8 @@ class KubernetesApi:
             return None
         if answer.is_error:
             raise _refusal(answer.status_code, _status(answer), f"{method} {path}")
-        told: Manifest = answer.json()
-        return told
+        stored: Manifest = answer.json()
+        return stored
 
     @contextlib.contextmanager
     def _stream(
@@ -234,7 +236,7 @@ class KubernetesApi:
             raise self._ended(error) from error
 
     def _ended(self, error: RuntimeError) -> Exception:
-        """httpx says by a RuntimeError that it was closed; any other is a mistake of ours."""
+        """httpx raises RuntimeError after close; any other RuntimeError is a bug."""
         return ProcessFailed("the connection was closed") if self._closed else error
 
     def _connect(self) -> httpx.Client:
@@ -255,7 +257,7 @@ class KubernetesApi:
         return request
 
     def _renew(self) -> None:
-        """Let the program of the kubeconfig prove anew who we are."""
+        """Get new credentials from the program of the kubeconfig."""
         self._http.close()
         self.access = prove(self.access)
         self._http = self._connect()
@@ -270,41 +272,41 @@ def _selecting(labels: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _names_object(answer: httpx.Response) -> bool:
-    """Whether a 404 speaks of the object, not of an API that the server does not have."""
+    """Whether a 404 is about the object, not about an API that the server does not have."""
     return _status(answer).get("details", {}).get("name") is not None
 
 
 def _status(answer: httpx.Response) -> Manifest:
     with contextlib.suppress(ValueError):
-        told: Any = answer.json()
-        if isinstance(told, dict):
-            return told
+        body: Any = answer.json()
+        if isinstance(body, dict):
+            return body
     return {"message": answer.text[:500]}
 
 
 def _refusal(code: int, status: Manifest, what: str) -> WindlassError:
-    """Say what the server refused, by the code of its answer."""
+    """Return the error for a response code."""
     message = str(status.get("message") or f"{what}: {code}")
     if code in (401, 403):
         return AskedWrongly(
-            f"the cluster does not let us: {message}",
-            hint="the Role of `windlass kubernetes render --tenant` has all that is needed",
+            f"the cluster denied access: {message}",
+            hint="the Role of `windlass kubernetes render --tenant` has all needed rights",
         )
     if code == 404:
         return BadInput(
-            f"the cluster does not have it: {message}",
-            hint="a namespace is made by `windlass kubernetes render --tenant T | kubectl apply -f -`",
+            f"not found in the cluster: {message}",
+            hint="create a namespace by `windlass kubernetes render --tenant T | kubectl apply -f -`",
         )
     if code == 409:
-        return InUse(f"somebody else holds it: {message}")
+        return InUse(f"conflict with another client: {message}")
     if code == 410:
         return Expired(message)
     if code in (400, 422):
-        return BadInput(f"the API server refuses it: {message}", hint=_causes(status))
+        return BadInput(f"the API server refused it: {message}", hint=_causes(status))
     return ProcessFailed(f"the API server failed ({code}): {message}")
 
 
 def _causes(status: Manifest) -> str | None:
     causes = (status.get("details") or {}).get("causes") or ()
-    told = [f"{cause.get('field')}: {cause.get('message')}" for cause in causes]
-    return "; ".join(told) or None
+    texts = [f"{cause.get('field')}: {cause.get('message')}" for cause in causes]
+    return "; ".join(texts) or None

@@ -1,7 +1,7 @@
 """Compares what an API server stored with what it was sent.
 
-A server adds defaults, which is its right. It may also drop what it does not know, or has switched off: a Job
-then runs with other rules than were asked for. That is an error, in plain words.
+A server may add defaults. It may also drop fields that it does not know or has disabled: a Job would then run
+with other rules than requested. That raises an error.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _SCALE = {
     "Pi": Decimal(2**50), "Ei": Decimal(2**60),
 }  # fmt: skip
 _KEYS = ("name", "mountPath", "containerPort", "uid", "type", "key")
-"""By which entries of a list are told apart, in the order of preference; others by their place."""
+"""The keys that identify entries of a list, in order of preference; others are matched by position."""
 
 
 def check_stored(sent: Manifest, stored: Manifest) -> Manifest:
-    """Return what was stored, or say which fields were dropped or changed."""
+    """Return what was stored, or raise which fields were dropped or changed."""
     found = list(missing(sent, stored))
     if not found:
         return stored
     what = f"{sent['kind']} {sent['metadata'].get('namespace', '')}/{sent['metadata']['name']}"
     shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
     raise BadInput(
-        f"the API server did not keep all of {what}: {shown}",
+        f"the API server did not store all of {what}: {shown}",
         hint="Kubernetes 1.29 or newer is needed, and no admission webhook that rewrites these fields",
     )
 
 
 def missing(sent: Any, stored: Any, path: str = "") -> Iterator[str]:
-    """Yield what was sent and is not stored, each with its path."""
+    """Yield what was sent but not stored, each with its path."""
     if isinstance(sent, dict):
         for key, value in sent.items():
             inner = f"{path}.{key}" if key.isalnum() else f"{path}['{key}']"
@@ -73,7 +73,7 @@ def _partner(value: Any, at: int, stored: list[Any]) -> Any:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a server may leave a value out. Not so false and 0, whose defaults may be others."""
+    """Whether a server may omit a value. Not false and 0: their defaults may differ."""
     return value is None or value == "" or value == [] or value == {}
 
 
@@ -82,7 +82,7 @@ def _same_quantity(one: Any, other: Any) -> bool:
 
 
 def quantity(text: Any) -> Decimal | None:
-    """Read "500m", "2Gi" or "8" as a number; None for what is no quantity."""
+    """Read "500m", "2Gi" or "8" as a number; None for anything else."""
     if isinstance(text, bool):
         return None
     match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | int | float) else None

@@ -1,4 +1,4 @@
-"""A CronJob that makes backups: never two at a time, and a missed one is made up for within an hour."""
+"""A CronJob for backups: never two at a time; a missed one is made within an hour."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def backup(schedule: BackupCron) -> Manifest:
     """Return the CronJob."""
     if len(schedule.cron.split()) != 5:
         raise BadInput(
-            f"'{schedule.cron}' is no schedule: minute, hour, day, month, weekday",
+            f"'{schedule.cron}' is not a schedule of minute, hour, day, month, weekday",
             hint=f"e.g. '{DAILY}' is every day at 03:17",
         )
     labels = {

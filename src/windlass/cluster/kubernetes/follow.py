@@ -1,7 +1,7 @@
-"""What happens to a group, as it happens: its members' states, the cluster's warnings, what members print.
+"""Streams what happens to a group: warnings of the cluster and the output of its members.
 
-Three kinds of watchers run in threads and tell one queue; a watch that the server ends or forgets is begun
-anew. Nothing is told twice.
+Watchers run in threads and put events into one queue; a watch that the server ends or expires is restarted.
+No event is returned twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WATCH_S = 60.0
 
 @dataclass(frozen=True)
 class ClusterEvent:
-    """Something that happened: a warning of the cluster, or a line that a member printed."""
+    """A warning of the cluster, or a line of a member's output."""
 
     kind: Literal["warning", "line"]
     text: str
@@ -40,7 +40,7 @@ class GroupWatch:
 
     def __init__(self, api: KubernetesApi, namespace: str, group: Group) -> None:
         self._api, self._namespace, self._group = api, namespace, group
-        self._told: queue.Queue[ClusterEvent] = queue.Queue()
+        self._events: queue.Queue[ClusterEvent] = queue.Queue()
         self._over = threading.Event()
         self._reading: set[str] = set()
         self._lines: list[threading.Thread] = []
@@ -52,19 +52,19 @@ class GroupWatch:
             watcher.start()
 
     def next(self, wait_s: float) -> ClusterEvent | None:
-        """Return what happened next; None when nothing did for so long."""
+        """Return the next event; None after a timeout."""
         try:
-            return self._told.get(timeout=wait_s)
+            return self._events.get(timeout=wait_s)
         except queue.Empty:
             return None
 
     def rest(self, wait_s: float) -> Iterator[ClusterEvent]:
-        """Yield what members printed last, once they have ended."""
+        """Yield the remaining events, once the members have ended."""
         end = time.monotonic() + wait_s
         for thread in self._lines:
             thread.join(max(0.0, end - time.monotonic()))
-        while (told := self.next(0.05)) is not None:
-            yield told
+        while (event := self.next(0.05)) is not None:
+            yield event
 
     def close(self) -> None:
         self._over.set()
@@ -88,20 +88,22 @@ class GroupWatch:
             if (about == self._group.name or about.startswith(mine)) and uid not in seen:
                 words = event_words(event)
                 if words is not None:
-                    self._told.put(ClusterEvent("warning", words))
+                    self._events.put(ClusterEvent("warning", words))
                 seen[uid] = count
 
     def _read(self, pod: Manifest) -> None:
-        """Pass on what a member prints, until its pod ends."""
+        """Queue the output of a member until its pod ends."""
         index, name = index_of(pod), pod["metadata"]["name"]
-        with contextlib.suppress(WindlassError):  # it went while we read; its end is told elsewhere
+        with contextlib.suppress(
+            WindlassError
+        ):  # the pod was deleted meanwhile; its end is reported elsewhere
             for line in self._api.log(self._namespace, name, CONTAINER, follow=is_alive(pod)):
                 if self._over.is_set():
                     return
-                self._told.put(ClusterEvent("line", line, index))
+                self._events.put(ClusterEvent("line", line, index))
 
     def _changes(self, kind: str, labels: Mapping[str, str] | None) -> Iterator[Manifest]:
-        """Yield objects as they are and as they become, through the ends of watches."""
+        """Yield the current objects and their changes; restart watches that end."""
         version = ""
         while not self._over.is_set():
             try:
@@ -117,5 +119,5 @@ class GroupWatch:
             except Expired:
                 version = ""
             except WindlassError:
-                self._over.wait(AGAIN_S)  # the server is away; `observe` tells the caller so
+                self._over.wait(AGAIN_S)  # the server does not answer; `observe` reports it to the caller
                 version = ""

@@ -1,8 +1,8 @@
-"""Where the API server is, and how we prove who we are.
+"""Finds the API server and our credentials.
 
-Found as kubectl finds it: $KUBECONFIG (several files, the first that says something wins), else
-~/.kube/config, else the account of the pod that we run in. A user proves itself by a certificate, a token, a
-file with a token that is renewed, or a program that prints either (client.authentication.k8s.io).
+As kubectl does: $KUBECONFIG (several files, the first with an entry wins), else ~/.kube/config, else the
+service account of our pod. Credentials are a certificate, a token, a file with a token that is renewed, or a
+program that prints either (client.authentication.k8s.io).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClusterAccess:
     """The exec entry of a user: a program that prints credentials."""
 
     def bearer(self) -> str | None:
-        """Return the token of the next request; a file is read every time, as kubelets renew it."""
+        """Return the token of the next request; a file is read every time, because kubelets renew it."""
         if self.token_file is not None:
             return self.token_file.read_text().strip()
         return self.token
@@ -60,13 +60,13 @@ def find_access(context: str | None = None, environment: Mapping[str, str] | Non
     if "KUBERNETES_SERVICE_HOST" in known and (ACCOUNT / "token").is_file() and context is None:
         return in_cluster(known)
     raise BadInput(
-        "no Kubernetes cluster is known here: " + ", ".join(str(path) for path in paths) + " is not there",
+        "no Kubernetes cluster is configured: " + ", ".join(str(path) for path in paths) + " does not exist",
         hint="set $KUBECONFIG to the file that your cluster gave you",
     )
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> ClusterAccess:
-    """Return the access that Kubernetes gives to every pod that asks for it."""
+    """Return the access by the service account of a pod."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     return ClusterAccess(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -80,19 +80,19 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        told = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: is no kubeconfig: {error}") from error
-    if not isinstance(told, dict):
-        raise BadInput(f"{path}: is no kubeconfig")
-    return told
+        raise BadInput(f"{path}: is not a kubeconfig: {error}") from error
+    if not isinstance(config, dict):
+        raise BadInput(f"{path}: is not a kubeconfig")
+    return config
 
 
 def _choose(files: list[tuple[Path, dict[str, Any]]], context: str | None) -> ClusterAccess:
     name = context or next(
-        (told["current-context"] for _, told in files if told.get("current-context")), None
+        (config["current-context"] for _, config in files if config.get("current-context")), None
     )
-    known = [entry["name"] for _, told in files for entry in told.get("contexts") or ()]
+    known = [entry["name"] for _, config in files for entry in config.get("contexts") or ()]
     if name is None:
         raise BadInput("the kubeconfig has no current context", hint="contexts: " + ", ".join(known))
     if name not in known:
@@ -116,15 +116,15 @@ def _choose(files: list[tuple[Path, dict[str, Any]]], context: str | None) -> Cl
 
 
 def _entry(files: list[tuple[Path, dict[str, Any]]], kind: str, name: str) -> tuple[Path, dict[str, Any]]:
-    for path, told in files:
-        for entry in told.get(f"{kind}s") or ():
+    for path, config in files:
+        for entry in config.get(f"{kind}s") or ():
             if entry.get("name") == name:
                 return path, entry.get(kind) or {}
     raise BadInput(f"the kubeconfig has no {kind} '{name}'", hint="; ".join(str(path) for path, _ in files))
 
 
 def _bytes(table: Mapping[str, Any], key: str, near: Path) -> bytes | None:
-    """Read what is in the file itself (`KEY-data`) or beside it (`KEY`)."""
+    """Read a value from the kubeconfig itself (`KEY-data`) or from the file that it names (`KEY`)."""
     if table.get(f"{key}-data"):
         return base64.b64decode(table[f"{key}-data"])
     if table.get(key):
@@ -141,12 +141,16 @@ def prove(access: ClusterAccess) -> ClusterAccess:
     if access.command is None:
         return access
     entry = access.command
-    asked = {"apiVersion": entry.get("apiVersion"), "kind": "ExecCredential", "spec": {"interactive": False}}
+    request = {
+        "apiVersion": entry.get("apiVersion"),
+        "kind": "ExecCredential",
+        "spec": {"interactive": False},
+    }
     added = {each["name"]: each["value"] for each in entry.get("env") or ()}
     try:
         done = subprocess.run(
             [str(entry["command"]), *(entry.get("args") or ())],
-            env={**os.environ, EXEC_INFO: json.dumps(asked), **added},
+            env={**os.environ, EXEC_INFO: json.dumps(request), **added},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=EXEC_S,
@@ -155,12 +159,12 @@ def prove(access: ClusterAccess) -> ClusterAccess:
         status = json.loads(done.stdout)["status"]
     except FileNotFoundError as error:
         raise BadInput(
-            f"the kubeconfig asks '{entry['command']}' for credentials, which is not installed",
+            f"the kubeconfig gets credentials from '{entry['command']}', which is not installed",
             hint=entry.get("installHint"),
         ) from error
     except subprocess.SubprocessError as error:
-        told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()[-500:]
-        raise BadInput(f"'{entry['command']}' gave no credentials", hint=told or str(error)) from error
+        output = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()[-500:]
+        raise BadInput(f"'{entry['command']}' gave no credentials", hint=output or str(error)) from error
     except (ValueError, KeyError) as error:
         raise BadInput(f"'{entry['command']}' printed no ExecCredential") from error
     pair = status.get("clientCertificateData"), status.get("clientKeyData")
@@ -169,7 +173,7 @@ def prove(access: ClusterAccess) -> ClusterAccess:
 
 
 def tls_of(access: ClusterAccess) -> ssl.SSLContext:
-    """Return what a connection trusts, and our certificate."""
+    """Return the TLS context with the trusted CA and our certificate."""
     context = ssl.create_default_context(cadata=access.ca_pem.decode() if access.ca_pem else None)
     if not access.verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -181,7 +185,7 @@ def tls_of(access: ClusterAccess) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _file(content: bytes) -> Iterator[str]:
-    """Lend a private file, as Python loads certificates from files only."""
+    """Write a private temporary file: Python loads certificates from files only."""
     with tempfile.NamedTemporaryFile(prefix="windlass-", suffix=".pem") as file:
         file.write(content)
         file.flush()

@@ -1,9 +1,9 @@
-"""Groups in a Kubernetes cluster (cluster.backend says what every backend promises).
+"""Groups in a Kubernetes cluster: the implementation of cluster.backend.
 
-    launch   create the Job suspended -> apply what it owns -> let it go; repeated, it goes on where it was
-    observe  read the Job and its pods; the group itself is written on the Job
-    stop     delete the Job; what it owns goes first
-    scale    apply the Job with other completions and parallelism, which only ever change together
+    launch   create the Job suspended -> apply what it owns -> resume it; a repeated call continues
+    observe  read the Job and its pods; the group itself is in an annotation of the Job
+    stop     delete the Job after what it owns
+    scale    apply the Job with other completions and parallelism, which always change together
 
 After every apply, what was stored is compared with what was sent.
 """
@@ -38,7 +38,7 @@ OURS = {"app.kubernetes.io/managed-by": MANAGER}
 
 
 class KubernetesBackend:
-    """Where processes run: pods."""
+    """Groups as Jobs and StatefulSets."""
 
     def __init__(self, api: KubernetesApi, setting: PodSetting | None = None) -> None:
         self.api, self.setting = api, setting or PodSetting()
@@ -58,7 +58,7 @@ class KubernetesBackend:
 
     def observe(self, key: str) -> GroupStatus | None:
         owner = self._owner(*_parts(key))
-        return None if owner is None else self._standing(owner)
+        return None if owner is None else self._status(owner)
 
     def stop(self, key: str) -> None:
         owner = self._owner(*_parts(key))
@@ -79,14 +79,14 @@ class KubernetesBackend:
     def survey(self, tenant: str | None = None) -> ClusterState:
         namespace = self.setting.namespace if tenant is None else self.setting.of(tenant)
         labels = {**OURS, **({TENANT: tenant} if tenant is not None else {})}
-        standings = []
+        statuses = []
         for kind in OWNERS:
             found = self._owners(kind, namespace, labels)
-            standings += [self._standing({**each, "kind": kind}) for each in found if _is_group(each)]
-        return ClusterState(self._nodes(), tuple(sorted(standings, key=lambda each: each.group.key)))
+            statuses += [self._status({**each, "kind": kind}) for each in found if _is_group(each)]
+        return ClusterState(self._nodes(), tuple(sorted(statuses, key=lambda each: each.group.key)))
 
     def _owners(self, kind: str, namespace: str | None, labels: Mapping[str, str]) -> list[Manifest]:
-        """List what holds groups; namespace by namespace where we may not look at the whole cluster."""
+        """List the owners of groups; namespace by namespace if we may not list the whole cluster."""
         try:
             return self.api.list(kind, namespace, labels)[0]
         except AskedWrongly:
@@ -105,20 +105,20 @@ class KubernetesBackend:
                 continue
             if not is_ours(found) or not _is_group(found):
                 raise InUse(
-                    f"{kind} {namespace}/{name} is there already, and was not made by Windlass",
-                    hint="take another name",
+                    f"{kind} {namespace}/{name} already exists and was not made by Windlass",
+                    hint="choose another name",
                 )
             if _wanted(found).tenant == tenant:
                 return {**found, "kind": kind}
         return None
 
     def _create(self, group: Group) -> Manifest:
-        """Make the owner, without pods as yet: what they need must be there first."""
+        """Create the owner without pods: what they need must exist first."""
         manifest = workload(group, self.setting, suspended=True)
         try:
             return check_stored(manifest, {**manifest, **self.api.create(manifest)})
         except InUse:
-            owner = self._owner(group.tenant, group.name)  # somebody was quicker
+            owner = self._owner(group.tenant, group.name)  # another process was faster
             if owner is None:
                 raise
             return owner
@@ -126,7 +126,7 @@ class KubernetesBackend:
     def _set(self, owner: Manifest, group: Group) -> None:
         if _is_finished(owner):
             raise BadInput(
-                f"group {group.key} has come to its end, and Kubernetes starts nothing more in it",
+                f"group {group.key} has finished, and Kubernetes cannot restart it",
                 hint="stop it, and launch it again",
             )
         self._apply(workload(group, self.setting))
@@ -134,7 +134,7 @@ class KubernetesBackend:
     def _apply(self, manifest: Manifest) -> Manifest:
         return check_stored(manifest, self.api.apply(manifest))
 
-    def _standing(self, owner: Manifest) -> GroupStatus:
+    def _status(self, owner: Manifest) -> GroupStatus:
         group, metadata = _wanted(owner), owner["metadata"]
         pods, _ = self.api.list("Pod", metadata["namespace"], selector(group))
         mine = [pod for pod in pods if _is_owned(pod, owner)]
@@ -143,15 +143,15 @@ class KubernetesBackend:
         return GroupStatus(group, tuple(members), stopping=bool(metadata.get("deletionTimestamp")))
 
     def _why_none(self, owner: Manifest) -> str:
-        """Say why pods are not even there."""
+        """Return why a group has no pods."""
         metadata = owner["metadata"]
         about = {"involvedObject.name": metadata["name"], "involvedObject.kind": owner["kind"]}
         events, _ = self.api.list("Event", metadata["namespace"], fields=about)
-        told = [words for event in events if (words := event_words(event)) is not None]
-        return told[-1] if told else "it has no pod yet"
+        texts = [text for event in events if (text := event_words(event)) is not None]
+        return texts[-1] if texts else "it has no pod yet"
 
     def _nodes(self) -> tuple[Node, ...]:
-        """Return the machines; none where we may not look at them."""
+        """Return the nodes; none if we may not list them."""
         with contextlib.suppress(AskedWrongly):
             nodes, _ = self.api.list("Node", None)
             pods, _ = self.api.list("Pod", None)

@@ -1,7 +1,7 @@
-"""Names and labels of everything that we make in a cluster.
+"""Names and labels of all objects that Windlass makes in a cluster.
 
-Labels find our objects again; the annotation holds the group as it was asked for, so whoever comes later
-learns all from the cluster itself.
+Labels identify our objects; an annotation holds the requested group, so any later client can read it from the
+cluster itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def group_labels(group: Group, part: str = "group") -> dict[str, str]:
 
 
 def selector(group: Group) -> dict[str, str]:
-    """Labels that all pods of a group have, and no other pod."""
+    """Return the labels that all pods of a group have, and no other pod."""
     return {TENANT: group.tenant, GROUP: group.name}
 
 
@@ -67,6 +67,6 @@ def service_name(group: Group) -> str:
 
 
 def is_ours(manifest: Manifest) -> bool:
-    """Whether we made an object; others' objects are never changed."""
+    """Whether Windlass made an object; other objects are never changed."""
     labels = manifest.get("metadata", {}).get("labels") or {}
     return bool(labels.get("app.kubernetes.io/managed-by") == MANAGER)

@@ -1,4 +1,4 @@
-"""Reads the members of a group from the pods and the Job that are there. Pure: objects in, members out."""
+"""Reads the members of a group from its Job and pods. Pure: objects in, members out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILURES_KEY = "batch.kubernetes.io/job-index-failure-count"
 
 
 def members_of(group: Group, owner: Manifest, pods: Sequence[Manifest], why_none: str) -> list[Member]:
-    """Return a member for every index below the count, and for pods that are still being ended."""
+    """Return a member for every index below the count, and for further pods that have not ended."""
     by_index: dict[int, list[Manifest]] = {}
     for pod in pods:
         if (index := index_of(pod)) is not None:
@@ -66,19 +66,19 @@ def _member(group: Group, index: int, pods: list[Manifest], why_none: str) -> Me
 
 
 def _ended(group: Group, member: Member, pod: Manifest, pods: list[Manifest], code: int | None) -> Member:
-    """A pod failed, and the next one is not there yet; whether there will be one, the rules say."""
+    """Return a member whose pod failed and has no successor yet; the restart policy decides its state."""
     cause = ended_words(pod)
     if disruption(pod) is not None:
-        return _with(member, "pending", f"{cause}; it is started again")
+        return _with(member, "pending", f"{cause}; it is restarted")
     counted = sum(disruption(each) is None for each in pods if _phase(each) == "Failed")
-    told = (pod["metadata"].get("annotations") or {}).get(FAILURES_KEY, 0)
-    before = max(counted - 1, int(told))
+    recorded = (pod["metadata"].get("annotations") or {}).get(FAILURES_KEY, 0)
+    before = max(counted - 1, int(recorded))
     decided = decide(group.restart, code=code, restarts=before, ran_s=0.0, cause=cause)
     return _with(member, decided.state, _joined(decided.reason, last_end(pod)))
 
 
 def _joined(reason: str, ended: Manifest | None) -> str:
-    """Add the last words of a member, which Kubernetes takes from the end of its log."""
+    """Add the termination message, which Kubernetes takes from the end of the log."""
     last = short(str((ended or {}).get("message") or ""))
     return f"{reason}: {last}" if last else reason
 
@@ -90,8 +90,8 @@ def _with(member: Member, state: str, reason: str = "") -> Member:
 def index_of(pod: Manifest) -> int | None:
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    told = annotations.get(INDEX_KEY, labels.get(INDEX_KEY, labels.get(ORDINAL_KEY)))
-    return None if told is None else int(told)
+    index = annotations.get(INDEX_KEY, labels.get(INDEX_KEY, labels.get(ORDINAL_KEY)))
+    return None if index is None else int(index)
 
 
 def is_alive(pod: Manifest) -> bool:
@@ -99,7 +99,7 @@ def is_alive(pod: Manifest) -> bool:
 
 
 def exit_code(ended: Manifest) -> int:
-    """Return an exit code, negative for a signal, as Python has it. One of ours looks like a signal."""
+    """Return an exit code, negative for a signal as in Python; INTERRUPTED only looks like a signal."""
     code = int(ended.get("exitCode", 0))
     return 128 - code if 128 < code < 160 and code != INTERRUPTED else code
 
@@ -110,13 +110,13 @@ def seconds(text: str | None) -> float:
 
 
 def _restarts(pod: Manifest, pods: list[Manifest]) -> int:
-    """Starts beyond the first, by the controller's count and by the node's."""
-    told = int((pod["metadata"].get("annotations") or {}).get(FAILURES_KEY, 0))
+    """Return the starts after the first: new pods by the controller, plus restarts by the node."""
+    recorded = int((pod["metadata"].get("annotations") or {}).get(FAILURES_KEY, 0))
     earlier = len(pods) - 1
     again = sum(
         int(c.get("restartCount", 0)) for c in (pod.get("status") or {}).get("containerStatuses") or ()
     )
-    return max(told, earlier) + again
+    return max(recorded, earlier) + again
 
 
 def _container_runs(pod: Manifest) -> bool:
@@ -125,7 +125,7 @@ def _container_runs(pod: Manifest) -> bool:
 
 
 def _is_lost(pod: Manifest) -> bool:
-    """Whether the node of a pod went silent: then the pod is to go, and nothing confirms that it went."""
+    """Whether the node of a pod does not answer: the pod is being deleted, and nothing confirms it."""
     status = pod.get("status") or {}
     if status.get("reason") == "NodeLost" or status.get("phase") == "Unknown":
         return True
@@ -134,7 +134,7 @@ def _is_lost(pod: Manifest) -> bool:
 
 
 def _failed_as_a_whole(status: Manifest) -> str:
-    """Say why a whole Job failed; empty when it did not. Failed indices alone are told one by one."""
+    """Return why a whole Job failed; empty when it did not. Failed indices are reported per member."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             return str(condition.get("message") or condition.get("reason") or "its Job failed")

@@ -1,4 +1,4 @@
-"""What pods and events say, as a person would say it."""
+"""States and events of pods as plain sentences."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ LACKS: Mapping[str, str] = {
     "Insufficient memory": "too little free memory",
     "Insufficient nvidia.com/gpu": "too few free GPUs",
 }
-TOLD = frozenset({"TriggeredScaleUp"})
-"""Ordinary events that are worth telling; warnings always are."""
-MOST = 300
+SHOWN = frozenset({"TriggeredScaleUp"})
+"""Normal events that are shown; warnings always are."""
+MAX_CHARS = 300
 
 
 def event_words(event: Manifest) -> str | None:
-    """Say what an event means; None for those that tell nothing new."""
+    """Return what an event means; None for events that are not shown."""
     reason = str(event.get("reason", ""))
-    if event.get("type") != "Warning" and reason not in TOLD:
+    if event.get("type") != "Warning" and reason not in SHOWN:
         return None
     about = event.get("involvedObject") or event.get("regarding") or {}
     message = short(str(event.get("message") or event.get("note") or ""))
@@ -80,7 +80,7 @@ def event_words(event: Manifest) -> str | None:
 
 
 def _special(message: str) -> str | None:
-    """Causes that Kubernetes tells in the text alone."""
+    """Return the meaning of a cause that only the text of an event has."""
     if "exceeded quota" in message:
         return "the tenant's quota is used up"
     if "violates PodSecurity" in message:
@@ -95,7 +95,7 @@ def _special(message: str) -> str | None:
 
 
 def waiting_words(pod: Manifest) -> str:
-    """Say why a pod does not run yet."""
+    """Return why a pod does not run yet."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting")
@@ -108,7 +108,7 @@ def waiting_words(pod: Manifest) -> str:
 
 
 def ended_words(pod: Manifest) -> str:
-    """Say what the cluster knows of the end of a pod, beyond its exit code; empty when that is all."""
+    """Return why the cluster ended a pod; empty when only the exit code is known."""
     status = pod.get("status") or {}
     if reason := disruption(pod):
         return ENDED.get(reason, reason)
@@ -118,7 +118,7 @@ def ended_words(pod: Manifest) -> str:
 
 
 def disruption(pod: Manifest) -> str | None:
-    """Return why the cluster took a pod away, by the name that Kubernetes has for it."""
+    """Return why the cluster evicted a pod, by Kubernetes' name of the reason."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             return str(condition.get("reason") or "Evicted")
@@ -135,14 +135,14 @@ def last_end(pod: Manifest) -> Manifest | None:
     return None
 
 
-def _joined(meaning: str, told: Manifest) -> str:
-    message = short(str(told.get("message") or ""))
+def _joined(meaning: str, detail: Manifest) -> str:
+    message = short(str(detail.get("message") or ""))
     return f"{meaning}: {message}" if message else meaning
 
 
 def short(message: str) -> str:
-    """Return a message on one line, with the names that people use for what a node lacks."""
+    """Return a message on one line, shortened, with plain names of missing resources."""
     text = re.sub(r"\s+", " ", message).strip()
     for theirs, ours in LACKS.items():
         text = text.replace(theirs, ours)
-    return text if len(text) <= MOST else "... " + text[-MOST:]
+    return text if len(text) <= MAX_CHARS else "... " + text[-MAX_CHARS:]

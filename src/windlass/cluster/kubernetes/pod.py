@@ -1,7 +1,7 @@
 """One member of a group as a pod.
 
-A pod gets no rights: no token, no capabilities, no root, no file system to write to but what it was given.
-That is what the "restricted" Pod Security Standard asks for, which tenants' namespaces enforce.
+A pod gets no rights: no token, no capabilities, no root, a read-only root file system. That is the
+"restricted" Pod Security Standard, which tenants' namespaces enforce.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from windlass.spec.errors import BadInput
 
 CONTAINER = "member"
 PORT = 29400
-"""Where members meet (`windlass train --rendezvous`)."""
+"""The rendezvous port of members (`windlass train --rendezvous`)."""
 CALLS = "http"
-"""The port at which callers are answered."""
+"""The name of the port for clients."""
 USER = 10001
-"""Of the image in deploy/: neither root nor anybody who exists on nodes."""
+"""The user of the image in deploy/: neither root nor a user of the nodes."""
 SCRATCH = "/scratch"
 SHARED_MEMORY = 1 << 30
 GPU = "nvidia.com/gpu"
@@ -33,13 +33,13 @@ BANDS = ((50, "urgent"), (1, "high"), (0, ""), (-49, "low"), (-100, "idle"))
 
 @dataclass(frozen=True)
 class PodSetting:
-    """Where in the cluster a group goes, beyond what it says itself."""
+    """Settings of pods that a group does not have itself."""
 
     namespace: str | None = None
-    """Not ours but the user's, if given; then its rules are the user's too."""
+    """A namespace of the user, with the user's rules; default: that of the tenant."""
     service_account: str = WORKER
     image: str | None = None
-    """For groups that name none."""
+    """For groups without an image."""
 
     def of(self, tenant: str) -> str:
         return self.namespace or namespace_of(tenant)
@@ -49,14 +49,14 @@ DEFAULT = PodSetting()
 
 
 def setting_of(cluster: Cluster) -> PodSetting:
-    """Return where [cluster] of a job file puts its pods."""
+    """Return the pod settings of the [cluster] table of a job file."""
     return PodSetting(cluster.namespace, cluster.service_account or WORKER, cluster.image)
 
 
 def pod_template(
     group: Group, setting: PodSetting, labels: Mapping[str, str], fields: Mapping[str, str], restart: str
 ) -> Manifest:
-    """Return the template of the pods of a group; `fields` are variables that a pod learns from itself."""
+    """Return the pod template of a group; `fields` are variables with values from fields of the pod."""
     spec: dict[str, Any] = {
         "serviceAccountName": setting.service_account,
         "automountServiceAccountToken": False,
@@ -98,13 +98,13 @@ def port(name: str, number: int) -> Manifest:
 
 
 def front(labels: Mapping[str, str]) -> Manifest:
-    """Return the spec of the Service by which callers find some pods."""
+    """Return the spec of the Service for clients of the pods with these labels."""
     ports = [{"name": CALLS, "port": 80, "targetPort": CALLS, "protocol": "TCP"}]
     return {"type": "ClusterIP", "selector": dict(labels), "ports": ports}
 
 
 def callers() -> Manifest:
-    """Return the rule of a network policy that lets everybody call: keys decide who may ask."""
+    """Return the rule of a network policy that admits all clients: API keys decide who may call."""
     return {"ports": [{"protocol": "TCP", "port": CALLS}]}
 
 
@@ -118,12 +118,12 @@ def image_of(image: str | None, who: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Keep Kubernetes from reading $(NAME) in an argument or a value: `$$` stands for `$`."""
+    """Escape `$` as `$$`, so that Kubernetes does not expand $(NAME) in an argument or a value."""
     return text.replace("$", "$$")
 
 
 def environment(values: Mapping[str, str], secrets: Mapping[str, str]) -> list[Manifest]:
-    """Variables of a container: values as they are, secrets by reference only."""
+    """Return the variables of a container: plain values, and secrets by reference."""
     own = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PYTHONUNBUFFERED": "1", **values}
     plain = [{"name": name, "value": literal(value)} for name, value in own.items()]
     return plain + [_secret(name, *place.split("/", 1)) for name, place in secrets.items()]
@@ -138,7 +138,7 @@ def field_variable(name: str, path: str) -> Manifest:
 
 
 def resources(wanted: Resources) -> Manifest:
-    """As much is set aside as may be used: a neighbour's hunger is then never ours."""
+    """Return equal requests and limits, so that neighbours cannot take resources away."""
     amounts: dict[str, str] = {}
     if wanted.cores is not None:
         amounts["cpu"] = cores_text(wanted.cores)
@@ -181,7 +181,7 @@ def container_security() -> Manifest:
 
 
 def scratch_volumes(wanted: Resources) -> list[Manifest]:
-    """Where a process may write: a scratch directory, and shared memory, which counts as its memory."""
+    """Return the writable volumes: a scratch directory, and shared memory, which counts as memory."""
     shared = SHARED_MEMORY if wanted.memory_bytes is None else max(1 << 20, wanted.memory_bytes // 4)
     shared -= shared % (1 << 20)
     return [
@@ -224,7 +224,7 @@ def mounts(volumes: tuple[VolumeSpec, ...]) -> list[Manifest]:
 
 
 def placed(group: Group, labels: Mapping[str, str]) -> Manifest:
-    """Say where pods may and should run."""
+    """Return the placement fields of a pod spec."""
     spec: dict[str, Any] = dict(spread(labels) if group.placement == "spread" else packed(labels))
     if group.node_selector:
         spec["nodeSelector"] = dict(group.node_selector)
@@ -252,17 +252,17 @@ def packed(labels: Mapping[str, str]) -> Manifest:
 
 
 def toleration(wanted: Toleration) -> Manifest:
-    told = {
+    fields = {
         "key": wanted.key,
         "operator": wanted.operator,
         "value": wanted.value,
         "effect": wanted.effect,
         "tolerationSeconds": wanted.seconds,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def priority_class(priority: int) -> str:
-    """Return the PriorityClass of a priority; none for 0, so that nothing must exist for ordinary work."""
-    band = next((name for least, name in BANDS if priority >= least), "idle")
+    """Return the PriorityClass of a priority; none for 0, so that ordinary jobs need no class."""
+    band = next((name for minimum, name in BANDS if priority >= minimum), "idle")
     return f"windlass-{band}" if band else ""

@@ -1,4 +1,4 @@
-"""Everything that one job file asks of a Kubernetes cluster. Pure: a job in, manifests out."""
+"""All Kubernetes objects for one job file. Pure: a job in, manifests out."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from windlass.cluster.training_group import Start, TenantJob, at_home, text_for_
 from windlass.spec.cluster import VolumeSpec
 
 
-def training(asked: TenantJob, start: Start = "new") -> list[Manifest]:
-    """Return what trains the job; with `kubectl apply` it runs as with `windlass train`."""
-    group = training_group(asked, start)
-    return [*dependents(group, setting_of(asked.cluster)), workload(group, setting_of(asked.cluster))]
+def training(request: TenantJob, start: Start = "new") -> list[Manifest]:
+    """Return the manifests that train the job; `kubectl apply` runs it like `windlass train`."""
+    group = training_group(request, start)
+    return [*dependents(group, setting_of(request.cluster)), workload(group, setting_of(request.cluster))]
 
 
-def claims(asked: TenantJob) -> list[Manifest]:
-    """Return the claims that the job says the size of.
+def claims(request: TenantJob) -> list[Manifest]:
+    """Return the volume claims for which the job gives a size.
 
-    They outlive what uses them, and whoever launches has no right to make any: an administrator applies them.
+    They outlive the job, and launchers have no right to create them: an administrator applies them.
     """
-    return [_claim(asked, volume) for volume in asked.cluster.volumes if volume.size is not None]
+    return [_claim(request, volume) for volume in request.cluster.volumes if volume.size is not None]
 
 
-def _claim(asked: TenantJob, volume: VolumeSpec) -> Manifest:
+def _claim(request: TenantJob, volume: VolumeSpec) -> Manifest:
     assert volume.claim is not None
     assert volume.size is not None
-    several = asked.cluster.nodes > 1 or STATE in asked.cluster.secrets
+    several = request.cluster.nodes > 1 or STATE in request.cluster.secrets
     spec: Manifest = {
         "accessModes": ["ReadWriteMany" if several else "ReadWriteOnce"],
         "resources": {"requests": {"storage": bytes_text(volume.size)}},
@@ -40,24 +40,24 @@ def _claim(asked: TenantJob, volume: VolumeSpec) -> Manifest:
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": volume.claim,
-            "namespace": setting_of(asked.cluster).of(asked.tenant),
-            "labels": tenant_labels(asked.tenant),
+            "namespace": setting_of(request.cluster).of(request.tenant),
+            "labels": tenant_labels(request.tenant),
         },
         "spec": spec,
     }
 
 
-def service(asked: TenantJob, model: str | None = None) -> list[Manifest]:
-    """Return what answers for a model of the job's home."""
-    job = asked.job
+def service(request: TenantJob, model: str | None = None) -> list[Manifest]:
+    """Return the manifests that serve a model of the job's home."""
+    job = request.job
     return serving(
         KubernetesService(
             name=f"{label(job.name)[:45].rstrip('-')}-serve",
-            tenant=asked.tenant,
+            tenant=request.tenant,
             model=model or job.name,
             serve=job.serve,
             cluster=at_home(job.cluster),
             job_text=text_for_members(job),
-            setting=setting_of(asked.cluster),
+            setting=setting_of(request.cluster),
         )
     )

@@ -1,7 +1,7 @@
-"""What an API server, or what runs behind it, refuses although the schema allows it.
+"""Rules beyond the schemas: what an API server or a controller refuses although the schema allows it.
 
-Each rule is a pure function of one manifest and of all that go with it, and cites where Kubernetes says so.
-They hold for what we render; they are not all rules that there are.
+Each rule is a pure function of one manifest and of all others of the set, and cites the documentation of
+Kubernetes. The rules cover what Windlass renders; they are not complete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rule = Callable[[Manifest, Sequence[Manifest]], Found]
 
 @dataclass(frozen=True)
 class RuleViolation:
-    """Something that would be refused: where, what, and who says so."""
+    """A violation: where, what, and the documentation that forbids it."""
 
     where: str
     what: str
@@ -48,7 +48,7 @@ RULES: list[tuple[str, Rule]] = []
 
 
 def rule(cites: str) -> Callable[[Rule], Rule]:
-    """Keep a rule with its source."""
+    """Register a rule with its source."""
 
     def keep(function: Rule) -> Rule:
         RULES.append((cites, function))
@@ -58,7 +58,7 @@ def rule(cites: str) -> Callable[[Rule], Rule]:
 
 
 def against_rules(manifests: Sequence[Manifest]) -> list[RuleViolation]:
-    """Return all that would be refused."""
+    """Return all violations."""
     return [
         RuleViolation(named(manifest), what, cites)
         for manifest in manifests
@@ -68,7 +68,7 @@ def against_rules(manifests: Sequence[Manifest]) -> list[RuleViolation]:
 
 
 def pod_of(manifest: Manifest) -> Manifest | None:
-    """Return the pod template of whatever makes pods."""
+    """Return the pod template of a workload, if it has one."""
     spec = manifest.get("spec") or {}
     if manifest.get("kind") == "CronJob":
         spec = (spec.get("jobTemplate") or {}).get("spec") or {}
@@ -77,13 +77,13 @@ def pod_of(manifest: Manifest) -> Manifest | None:
 
 
 def jobs_of(manifest: Manifest) -> Manifest | None:
-    """Return the spec of a Job, its own or the one that a CronJob makes."""
-    told: Manifest | None = None
+    """Return the spec of a Job, or of the Job that a CronJob creates."""
+    spec: Manifest | None = None
     if manifest.get("kind") == "Job":
-        told = manifest.get("spec")
+        spec = manifest.get("spec")
     elif manifest.get("kind") == "CronJob":
-        told = manifest["spec"]["jobTemplate"].get("spec")
-    return told
+        spec = manifest["spec"]["jobTemplate"].get("spec")
+    return spec
 
 
 @rule(JOB + "#pod-template")
@@ -119,13 +119,13 @@ def _failed_indexes_have_a_limit(manifest: Manifest, _: Sequence[Manifest]) -> F
     job = jobs_of(manifest)
     if job is None:
         return
-    most, completions = job.get("maxFailedIndexes"), job.get("completions") or 0
-    if most is not None and "backoffLimitPerIndex" not in job:
+    limit, completions = job.get("maxFailedIndexes"), job.get("completions") or 0
+    if limit is not None and "backoffLimitPerIndex" not in job:
         yield "maxFailedIndexes needs backoffLimitPerIndex"
-    if most is not None and most > completions:
-        yield f"maxFailedIndexes {most} is more than completions {completions}"
+    if limit is not None and limit > completions:
+        yield f"maxFailedIndexes {limit} is more than completions {completions}"
     if "backoffLimitPerIndex" in job and completions > 100_000:
-        if most is None or most > 10_000:
+        if limit is None or limit > 10_000:
             yield "more than 100000 completions need maxFailedIndexes of at most 10000"
         if job.get("parallelism", 1) > 10_000:
             yield "more than 100000 completions may run at most 10000 at a time"
@@ -166,7 +166,7 @@ def _failure_rule(each: Manifest, containers: set[str], *, per_index: bool) -> F
     if not values or len(values) > 255 or values != sorted(set(values)):
         yield "values must be 1 to 255 different codes in ascending order"
     if codes.get("operator") == "In" and 0 in values:
-        yield "0 is no failure"
+        yield "0 is not a failure"
     if codes.get("containerName") is not None and codes["containerName"] not in containers:
         yield f"there is no container '{codes['containerName']}'"
 
@@ -278,11 +278,11 @@ def _autoscalers_can_measure(manifest: Manifest, others: Sequence[Manifest]) -> 
     if manifest["kind"] != "HorizontalPodAutoscaler":
         return
     spec = manifest["spec"]
-    least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 0)
-    if least < 1:
+    minimum, maximum = spec.get("minReplicas", 1), spec.get("maxReplicas", 0)
+    if minimum < 1:
         yield "minReplicas 0 needs a feature gate and a metric from outside"
-    if least > most:
-        yield f"minReplicas {least} is more than maxReplicas {most}"
+    if minimum > maximum:
+        yield f"minReplicas {minimum} is more than maxReplicas {maximum}"
     window = (spec.get("behavior") or {}).get("scaleDown", {}).get("stabilizationWindowSeconds", 300)
     if not 0 <= window <= 3600:
         yield f"stabilizationWindowSeconds {window} must be 0 to 3600"
@@ -320,7 +320,7 @@ def _priorities_are_ours(manifest: Manifest, _: Sequence[Manifest]) -> Found:
 def _backups_take_turns(manifest: Manifest, _: Sequence[Manifest]) -> Found:
     if manifest["kind"] == "CronJob":
         if manifest["spec"].get("concurrencyPolicy") not in ("Forbid", "Replace"):
-            yield "concurrencyPolicy Allow: a slow run and the next one would be at it together"
+            yield "concurrencyPolicy Allow: a slow run and the next one would overlap"
         deadline = manifest["spec"].get("startingDeadlineSeconds")
         if deadline is not None and deadline < 10:
             yield "startingDeadlineSeconds under 10 may never start it: the controller looks every 10 s"
@@ -371,13 +371,13 @@ def _mounts_have_volumes(manifest: Manifest, _: Sequence[Manifest]) -> Found:
 @rule(DOCS + "concepts/configuration/manage-resources-containers/")
 def _requests_fit_their_limits(manifest: Manifest, _: Sequence[Manifest]) -> Found:
     for container in _containers(pod_of(manifest) or {}):
-        told = container.get("resources") or {}
-        requests, limits = told.get("requests") or {}, told.get("limits") or {}
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for what, amount in requests.items():
-            asked, most = quantity(amount), quantity(limits.get(what, amount))
-            if asked is None or most is None:
-                yield f"'{amount}' is no quantity of {what}"
-            elif asked > most:
+            requested, limit = quantity(amount), quantity(limits.get(what, amount))
+            if requested is None or limit is None:
+                yield f"'{amount}' is not a quantity of {what}"
+            elif requested > limit:
                 yield f"requests more {what} ({amount}) than its limit ({limits[what]})"
         for what, amount in limits.items():
             extended = "/" in what
@@ -406,7 +406,7 @@ def _roles_are_narrow(manifest: Manifest, _: Sequence[Manifest]) -> Found:
         for each in manifest.get("rules") or ():
             for key in ("apiGroups", "resources", "verbs"):
                 if "*" in each.get(key, ()):
-                    yield f"{key} '*' grants more than anybody needs"
+                    yield f"{key} '*' grants more than needed"
 
 
 @rule(DOCS + "concepts/containers/container-lifecycle-hooks/")

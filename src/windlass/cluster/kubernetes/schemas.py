@@ -1,7 +1,7 @@
 """Checks manifests against the published schemas of several Kubernetes versions.
 
 The schemas come from the package kubernetes-validate (extra `kubernetes`), in their strict form: a field that
-the API does not have is an error. They say nothing of what goes together; rules.py does.
+the API does not have is an error. They do not check combinations of fields; `rules` does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from windlass.cluster.kubernetes.labels import Manifest
 from windlass.spec.errors import BadInput
 
 OLDEST = (1, 29)
-"""From here on limits per index are on unless switched off (beta; stable since 1.33)."""
+"""From this version on limits per index are enabled by default (beta; stable since 1.33)."""
 
 
 def known_versions() -> list[str]:
-    """Return the versions that are checked, oldest first: from the first that we support to the newest."""
+    """Return the versions to check, oldest first: from the first supported to the newest."""
     import kubernetes_validate.utils as published
 
     found = [published.major_minor(version) for version in published.all_versions()]
@@ -28,7 +28,7 @@ def known_versions() -> list[str]:
 
 
 def against_schemas(manifests: Sequence[Manifest], versions: Iterable[str]) -> list[str]:
-    """Return what does not fit, one sentence each."""
+    """Return the violations, one sentence each."""
     found = []
     for version in versions:
         for manifest in manifests:
@@ -46,7 +46,7 @@ def against_schemas(manifests: Sequence[Manifest], versions: Iterable[str]) -> l
 
 @functools.cache
 def _validator(version: str, name: str) -> Any:
-    """Return what checks objects of a kind; None for a kind that the version does not have."""
+    """Return the validator of a kind; None if the version does not have it."""
     import jsonschema
     import kubernetes_validate.utils as published
 

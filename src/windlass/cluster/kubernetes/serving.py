@@ -1,9 +1,10 @@
-"""A service in Kubernetes: pods that answer, behind one name, as many as the load asks for.
+"""A service in Kubernetes: pods behind one Service, scaled by load.
 
-Each pod is a whole `windlass serve` with one engine. Keys and limits must be the same in all of them, so more
-than one pod needs a PostgreSQL state, whose URL comes from a secret as $WINDLASS_STATE.
+Each pod is a complete `windlass serve` with one engine. Keys and limits must be the same in all of them, so
+more than one pod needs a PostgreSQL state, whose URL comes from a secret as $WINDLASS_STATE.
 
-A pod that ends first leaves the Service (`preStop` waits until everybody knows), then finishes what it has.
+A pod that ends is first removed from the Service (`preStop` waits until all nodes know), then finishes its
+requests.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from windlass.spec.serve import Serve
 
 STATE = "WINDLASS_STATE"
 LEAVE_S = 5
-"""For all nodes to hear that a pod gets no more requests."""
+"""For all nodes to learn that a pod gets no more requests."""
 DRAIN_S = 60
 LOAD_S = 600
-"""For a model to be read and loaded, at most."""
+"""Maximum time to load a model."""
 FILES = "/etc/windlass"
 JOB_FILE = "job.toml"
 
 
 @dataclass(frozen=True)
 class KubernetesService:
-    """What is to be served, and where."""
+    """The model to serve, and where."""
 
     name: str
     tenant: str
@@ -50,12 +51,12 @@ class KubernetesService:
 
     @property
     def replicas(self) -> tuple[int, int]:
-        """Fewest and most pods."""
+        """Minimum and maximum number of pods."""
         scale = self.serve.scale
         if scale is None:
             return self.serve.replicas, self.serve.replicas
-        least = max(1, scale.least)
-        return least, max(least, scale.most or max(least, self.serve.replicas))
+        min_pods = max(1, scale.min_replicas)
+        return min_pods, max(min_pods, scale.max_replicas or max(min_pods, self.serve.replicas))
 
     @property
     def shared(self) -> bool:
@@ -65,16 +66,16 @@ class KubernetesService:
 
 def serving(service: KubernetesService) -> list[Manifest]:
     """Return everything that a service needs in its namespace."""
-    least, most = service.replicas
-    if most > 1 and not service.shared:
+    min_pods, max_pods = service.replicas
+    if max_pods > 1 and not service.shared:
         raise BadJob(
-            f"[serve] asks for up to {most} pods, which must share their keys and limits",
-            hint=f"keep the URL of a PostgreSQL database in a secret: [cluster.secrets] {STATE} = 'NAME/KEY'",
+            f"[serve] needs up to {max_pods} pods, which must share their keys and limits",
+            hint=f"the URL of a PostgreSQL database in a secret: [cluster.secrets] {STATE} = 'NAME/KEY'",
         )
     manifests = [config(service), deployment(service), front(service), policy(service)]
-    if most > least:
+    if max_pods > min_pods:
         manifests.append(autoscaler(service))
-    if most > 1:
+    if max_pods > 1:
         manifests.append(disruption_budget(service))
     return manifests
 
@@ -89,11 +90,11 @@ def config(service: KubernetesService) -> Manifest:
 
 
 def deployment(service: KubernetesService) -> Manifest:
-    """Return the Deployment; with an autoscaler it does not say how many, as both would take turns."""
-    least, most = service.replicas
+    """Return the Deployment; with an autoscaler it has no replicas, because each would undo the other."""
+    min_pods, max_pods = service.replicas
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     spec: dict[str, Any] = {
-        **({"replicas": least} if most == least else {}),
+        **({"replicas": min_pods} if max_pods == min_pods else {}),
         "revisionHistoryLimit": 5,
         "progressDeadlineSeconds": LOAD_S + 60,
         "strategy": rolling if service.shared else {"type": "Recreate"},
@@ -170,7 +171,7 @@ def front(service: KubernetesService) -> Manifest:
 
 
 def policy(service: KubernetesService) -> Manifest:
-    """Let everybody call the port: keys decide who may ask."""
+    """Admit all clients to the port: API keys decide who may call."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -184,13 +185,13 @@ def policy(service: KubernetesService) -> Manifest:
 
 
 def autoscaler(service: KubernetesService) -> Manifest:
-    least, most = service.replicas
+    min_pods, max_pods = service.replicas
     scale = service.serve.scale
     assert scale is not None
     if service.cluster.cores is None:
         raise BadJob(
-            "[serve.scale] on Kubernetes goes by the share of a pod's cores that is busy",
-            hint="say how many each pod has: [cluster] cores = 4",
+            "[serve.scale] on Kubernetes scales by CPU utilisation, which needs [cluster] cores",
+            hint="set the cores of each pod: [cluster] cores = 4",
         )
     target = {"type": "Utilization", "averageUtilization": round(100 * scale.load)}
     return {
@@ -199,8 +200,8 @@ def autoscaler(service: KubernetesService) -> Manifest:
         "metadata": _metadata(service),
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": service.name},
-            "minReplicas": least,
-            "maxReplicas": most,
+            "minReplicas": min_pods,
+            "maxReplicas": max_pods,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
             "behavior": {"scaleDown": {"stabilizationWindowSeconds": min(3600, round(scale.calm))}},
         },
@@ -208,7 +209,7 @@ def autoscaler(service: KubernetesService) -> Manifest:
 
 
 def disruption_budget(service: KubernetesService) -> Manifest:
-    """Let nodes be drained one pod at a time; a least number could forbid it for ever."""
+    """Let nodes be drained one pod at a time; minAvailable could forbid it for ever."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

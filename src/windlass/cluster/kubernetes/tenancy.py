@@ -1,7 +1,7 @@
-"""What keeps a tenant to itself: its own namespace, quota, limits, network and rights.
+"""Isolation of a tenant: its own namespace, quota, limits, network policies and rights.
 
-An administrator applies these once. Whoever launches work for the tenant afterwards needs no more than the
-Role below, in that namespace alone; the work itself has no rights at all.
+An administrator applies these once. A launcher for the tenant then needs only the Role below, in that
+namespace; the pods themselves have no rights at all.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from windlass.cluster.kubernetes.labels import LAUNCHER, WORKER, Manifest, names
 from windlass.cluster.kubernetes.pod import BANDS, GPU, bytes_text, cores_text
 
 PRIORITIES = {"urgent": 100_000, "high": 10_000, "low": -10_000, "idle": -100_000}
-"""Ordinary work has none of these classes, and the value 0. System pods have two thousand million."""
+"""Ordinary jobs have no class, and priority 0. System pods have two thousand million."""
 CONTROL, CONTROL_NAMESPACE = "windlass-control", "windlass-system"
 """The control plane (deploy/control), which launches for every tenant."""
 LEVEL = "restricted"
 METADATA_SERVICE = "169.254.169.254/32"
-"""Where cloud machines give their own credentials to whoever asks."""
+"""Where cloud machines give their own credentials to any process."""
 NODE_DNS = "169.254.20.10/32"
 """NodeLocal DNSCache answers there instead of kube-dns."""
 HTTPS = 443
@@ -26,7 +26,7 @@ HTTPS = 443
 
 @dataclass(frozen=True)
 class NamespaceQuota:
-    """The most that all pods of a tenant may have together; None: no limit."""
+    """Limits of all pods of a tenant together; None: no limit."""
 
     cores: float | None = None
     memory_bytes: int | None = None
@@ -34,12 +34,12 @@ class NamespaceQuota:
     pods: int | None = None
     jobs: int | None = None
     storage_bytes: int | None = None
-    """Of all that its pods claim for longer than they live."""
+    """Of all its persistent volume claims."""
 
 
 @dataclass(frozen=True)
 class Egress:
-    """A place outside that pods may call: a CIDR block and a port."""
+    """An address range outside the cluster that pods may call: a CIDR block and a port."""
 
     block: str = "0.0.0.0/0"
     port: int = HTTPS
@@ -49,7 +49,7 @@ OUTSIDE = (Egress(),)
 
 
 def tenancy(tenant: str, quota: NamespaceQuota, egress: Sequence[Egress] = OUTSIDE) -> list[Manifest]:
-    """Return everything that a tenant has before its first job."""
+    """Return everything that a tenant needs before its first job."""
     return [
         namespace(tenant),
         resource_quota(tenant, quota),
@@ -97,7 +97,7 @@ def resource_quota(tenant: str, quota: NamespaceQuota) -> Manifest:
 
 
 def limit_range(tenant: str) -> Manifest:
-    """Give containers that say nothing a small share; a quota refuses pods without any."""
+    """Give containers without requests small defaults; a quota refuses pods without any."""
     container = {
         "type": "Container",
         "defaultRequest": {"cpu": "100m", "memory": "256Mi"},
@@ -113,7 +113,7 @@ def limit_range(tenant: str) -> Manifest:
 
 
 def network(tenant: str, egress: Sequence[Egress]) -> list[Manifest]:
-    """Deny all; then allow name resolution and the stores. Groups add their own peers."""
+    """Deny all; then allow DNS and the stores. Groups add their own peers."""
     deny = _policy(tenant, "windlass-deny", {"policyTypes": ["Ingress", "Egress"]})
     names = _policy(tenant, "windlass-names", {"policyTypes": ["Egress"], "egress": [_dns()]})
     rules = [_outside(each) for each in egress]
@@ -155,12 +155,12 @@ RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("", ("pods/log",), ("get",)),
     ("", ("events",), ("list", "watch")),
 )
-"""All that launching, watching and stopping needs: API group, resources, verbs. A server-side apply is a
-patch, and a create as well when the object is not there yet."""
+"""The rights to launch, watch and stop: API group, resources, verbs. A server-side apply is a patch, and a
+create when the object does not exist."""
 
 
 def rights(tenant: str) -> list[Manifest]:
-    """Return an account without rights for the work, and one with few for whoever launches it."""
+    """Return an account without rights for the pods, and one with few rights for the launcher."""
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
@@ -193,7 +193,7 @@ def _account(tenant: str, name: str) -> Manifest:
 
 
 def priority_classes() -> list[Manifest]:
-    """Return the classes of a whole cluster, which all tenants share."""
+    """Return the priority classes, which all tenants of a cluster share."""
     assert {name for _, name in BANDS if name} == PRIORITIES.keys()
     return [
         {

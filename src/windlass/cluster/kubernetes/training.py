@@ -1,10 +1,11 @@
 """A group in Kubernetes.
 
-Members that end are indices of an indexed Job: each index is restarted by itself (backoffLimitPerIndex), and
-a pod that the cluster took away does not count as a failure. Members that shall always run are replicas of a
-StatefulSet. Either way member I answers at NAME-I.SERVICE even before it is ready, as ranks must meet first.
+Members that finish are indices of an indexed Job: each index is restarted by itself (backoffLimitPerIndex),
+and a pod that the cluster evicted does not count as a failure. Members that must always run are replicas of a
+StatefulSet. Either way member I has the DNS name NAME-I.SERVICE even before it is ready, because ranks must
+connect first.
 
-All else of a group is owned by the Job or StatefulSet, so deleting it removes everything.
+All other objects of a group are owned by the Job or StatefulSet, so deleting it removes everything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from windlass.spec.errors import AskedWrongly, BadInput
 JOB_FIELDS = {INDEX: f"metadata.annotations['{INDEX_KEY}']", LAUNCH: f"metadata.labels['{LAUNCH_KEY}']"}
 SET_FIELDS = {INDEX: f"metadata.labels['{ORDINAL_KEY}']"}
 MAX_MEMBERS = 10_000
-"""Parallelism of an indexed Job that has limits per index may not be more (batch/v1)."""
+"""Maximum parallelism of an indexed Job with limits per index (batch/v1)."""
 
 
 def workload(group: Group, setting: PodSetting, *, suspended: bool = False) -> Manifest:
@@ -43,16 +44,16 @@ def workload(group: Group, setting: PodSetting, *, suspended: bool = False) -> M
 
 
 def indexed_job(group: Group, setting: PodSetting, *, suspended: bool = False) -> Manifest:
-    """Return the Job of a group whose members come to an end.
+    """Return the Job of a group whose members finish.
 
-    No members at all is a suspended Job of one: a Job of none would be complete at once, for ever.
+    A group of 0 members is a suspended Job of one: a Job of none would be complete at once, for ever.
     """
     count = max(1, group.count)
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": count,
         "parallelism": count,
-        "backoffLimitPerIndex": 0 if group.restart.policy == "never" else group.restart.most,
+        "backoffLimitPerIndex": 0 if group.restart.policy == "never" else group.restart.max_restarts,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _rules()},
         "suspend": suspended or group.count == 0,
@@ -62,14 +63,14 @@ def indexed_job(group: Group, setting: PodSetting, *, suspended: bool = False) -
 
 
 def _rules() -> list[Manifest]:
-    """The first rule that fits decides: taken away by the cluster, asked wrongly, else counted."""
+    """Return the failure rules; the first match decides: evicted, invalid input, else counted."""
     taken = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     codes = {"containerName": CONTAINER, "operator": "In", "values": [AskedWrongly.exit_code]}
     return [taken, {"action": "FailIndex", "onExitCodes": codes}]
 
 
 def stateful_set(group: Group, setting: PodSetting) -> Manifest:
-    """Return the StatefulSet of a group whose members shall always run."""
+    """Return the StatefulSet of a group whose members must always run."""
     template = pod_template(group, setting, group_labels(group), SET_FIELDS, "Always")
     del template["spec"]["subdomain"]  # its controller sets it
     spec: dict[str, Any] = {
@@ -84,13 +85,13 @@ def stateful_set(group: Group, setting: PodSetting) -> Manifest:
 
 
 def dependents(group: Group, setting: PodSetting) -> list[Manifest]:
-    """Return what a group needs beside its pods."""
+    """Return what a group needs in addition to its pods."""
     called = [] if group.port is None else [front_service(group, setting)]
     return [headless_service(group, setting), group_policy(group, setting), *called]
 
 
 def headless_service(group: Group, setting: PodSetting) -> Manifest:
-    """Return the Service that gives every member a name in DNS."""
+    """Return the Service that gives every member a DNS name."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -105,15 +106,15 @@ def headless_service(group: Group, setting: PodSetting) -> Manifest:
 
 
 def front_service(group: Group, setting: PodSetting) -> Manifest:
-    """Return the Service that callers from outside the group use."""
+    """Return the Service for clients outside the group."""
     metadata = {**_metadata(group, setting, wanted=False), "name": f"{service_name(group)}-{CALLS}"}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": front(selector(group))}
 
 
 def group_policy(group: Group, setting: PodSetting) -> Manifest:
-    """Let members of one group talk to each other, at any port: ranks choose theirs as they meet.
+    """Let members of one group connect to each other, at any port: ranks choose theirs at the rendezvous.
 
-    Callers from outside get no further than the group's own port, if it has one.
+    Clients from outside reach only the group's own port, if it has one.
     """
     peers = [{"podSelector": {"matchLabels": selector(group)}}]
     return {
@@ -130,7 +131,7 @@ def group_policy(group: Group, setting: PodSetting) -> Manifest:
 
 
 def owned(manifest: Manifest, owner: Manifest) -> Manifest:
-    """Return a manifest that goes when its owner goes."""
+    """Return a manifest that is deleted with its owner."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

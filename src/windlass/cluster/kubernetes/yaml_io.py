@@ -1,7 +1,7 @@
 """Manifests as YAML, and back.
 
-YAML readers disagree on what a bare word is: `1e3` is a text to one and a number to the next, and `no` is
-false to some. So every text that is not plainly a word is quoted.
+YAML readers disagree on unquoted words: `1e3` is a string to one and a number to the next, and `no` is false
+to some. So every string that is not plainly a word is quoted.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def to_yaml(manifests: Sequence[Manifest]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     dumper_type.add_representer(str, represent)
-    told: str = yaml.dump_all(
+    text: str = yaml.dump_all(
         manifests, Dumper=dumper_type, sort_keys=False, explicit_start=True, width=1 << 30
     )
-    return told
+    return text
 
 
 def from_files(folder: Path) -> list[Manifest]:
@@ -52,11 +52,11 @@ def _documents(path: Path) -> list[Manifest]:
     import yaml
 
     try:
-        told = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+        documents = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: is no YAML: {error}") from error
-    for each in told:
+        raise BadInput(f"{path}: is not valid YAML: {error}") from error
+    for each in documents:
         whole = isinstance(each, dict) and all(k in each for k in ("apiVersion", "kind", "metadata"))
         if not whole and path.name != "kustomization.yaml":
             raise BadInput(f"{path}: has a document without apiVersion, kind and metadata")
-    return [each for each in told if each.get("kind") != "Kustomization" and "metadata" in each]
+    return [each for each in documents if each.get("kind") != "Kustomization" and "metadata" in each]

@@ -1,7 +1,8 @@
-"""How ranks ended, and whose end explains the others'.
+"""The outcome of a launch: how ranks ended, and which rank failed first.
 
-When one rank dies, its peers lose their connections to it and die of that a moment later. So the launcher
-collects for a moment before it blames: a rank that died of its own is the culprit, however late it was seen.
+When one rank dies, its peers lose their connections to it and fail a moment later. So the launcher collects
+exits for a moment before it blames one: a rank that failed by itself is the culprit, however late its exit
+was seen.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from windlass.spec.errors import ProcessFailed, WindlassError
 from windlass.spec.protocol.entrypoint import INTERRUPTED
 
 COLLECT_S = 0.3
-"""From the first bad end, for others that happened at the same time."""
+"""From the first failure, for others that happened at the same time."""
 LATE_S = 2.0
-"""From the first bad end, when all that is known are lost connections: somebody must have closed them."""
+"""From the first failure, when only lost connections are known: another rank must have closed them."""
 ALONE_S = 60.0
-"""Without a word, after others have ended well."""
-ALONE_ASKED_S = 10.0
-"""The same when one was asked to stop before it could listen, and is gone: nobody will meet it."""
+"""How long ranks may stay silent after others have succeeded."""
+ALONE_AFTER_STOP_S = 10.0
+"""The same when a rank was stopped before it could listen: its peers wait for it in vain."""
 
 _LOST = re.compile(
     r"connection (was )?(closed|reset|refused|likely closed)|broken pipe|closed by peer"
@@ -42,23 +43,23 @@ class RankExit:
     code: int
     """Its exit code, negative for a signal."""
     at_s: float
-    """When it was seen, or when it told its error; on the clock of who decides."""
-    told: dict[str, Any] | None = None
-    """The error that it told."""
+    """When its exit or its error was seen; on the clock of the deciding launcher."""
+    error: dict[str, Any] | None = None
+    """The error that it reported."""
     tail: str = ""
     """The end of its log."""
     gone: str | None = None
-    """Why nothing is known of it: its whole machine went away."""
+    """Why its exit is unknown: its whole machine is gone."""
 
     @property
     def good(self) -> bool:
-        return self.told is None and self.gone is None and self.code in (0, INTERRUPTED)
+        return self.error is None and self.gone is None and self.code in (0, INTERRUPTED)
 
     @property
     def follows(self) -> bool:
         """Whether it only lost a peer."""
-        if self.told is not None:
-            return bool(_LOST.search(str(self.told.get("message"))))
+        if self.error is not None:
+            return bool(_LOST.search(str(self.error.get("message"))))
         if self.gone is not None or (self.code < 0 and self.code != -signal.SIGABRT):
             return False
         return bool(_LOST.search(self.tail))
@@ -66,7 +67,7 @@ class RankExit:
 
 @dataclass(frozen=True)
 class LaunchOutcome:
-    """Where a launch stands."""
+    """The state of a launch."""
 
     state: Literal["running", "done", "stopped", "failed"]
     culprit: RankExit | None = None
@@ -76,61 +77,63 @@ RUNNING = LaunchOutcome("running")
 
 
 def decide(
-    endings: Collection[RankExit], world: int, *, now_s: float, heard_at_s: float, asked: bool
+    exits: Collection[RankExit], world: int, *, now_s: float, last_event_s: float, stop_requested: bool
 ) -> LaunchOutcome:
-    """Say whether the ranks go on, are done, stopped as they were asked, or failed, and by whom.
+    """Return whether the ranks are running, done, stopped on request, or failed, and which rank failed.
 
-    `heard_at_s` is when any rank last told something; `asked` says that they were asked to stop.
+    `last_event_s` is when any rank last sent an event; `stop_requested`: the ranks were told to stop.
     """
-    bad = [e for e in endings if not e.good and not (asked and _obeyed(e))]
+    bad = [e for e in exits if not e.good and not (stop_requested and _obeyed(e))]
     if bad:
-        return _decide_bad(bad, all_over=len(endings) == world, now_s=now_s, asked=asked)
-    if len(endings) == world:
-        stopped = any(e.code != 0 for e in endings)
+        return _decide_bad(bad, all_over=len(exits) == world, now_s=now_s, stop_requested=stop_requested)
+    if len(exits) == world:
+        stopped = any(e.code != 0 for e in exits)
         return LaunchOutcome("stopped" if stopped else "done")
-    if endings:
-        return _decide_alone(endings, max(heard_at_s, min(e.at_s for e in endings)), now_s, asked)
+    if exits:
+        return _decide_alone(exits, max(last_event_s, min(e.at_s for e in exits)), now_s, stop_requested)
     return RUNNING
 
 
-def _decide_bad(bad: list[RankExit], *, all_over: bool, now_s: float, asked: bool) -> LaunchOutcome:
+def _decide_bad(bad: list[RankExit], *, all_over: bool, now_s: float, stop_requested: bool) -> LaunchOutcome:
     own = [e for e in bad if not e.follows]
     waited_s = now_s - min(e.at_s for e in bad)
     if not (all_over or waited_s >= LATE_S or (own and waited_s >= COLLECT_S)):
         return RUNNING
-    if asked and not own:  # they lost one who did as it was asked
+    if stop_requested and not own:  # they lost a peer that stopped on request
         return LaunchOutcome("stopped")
     return LaunchOutcome("failed", min(own or bad, key=lambda e: (e.at_s, e.rank)))
 
 
-def _decide_alone(endings: Collection[RankExit], since_s: float, now_s: float, asked: bool) -> LaunchOutcome:
-    """Bound how long ranks may go on without those who ended."""
-    early = asked and any(_obeyed(e) for e in endings)
-    if now_s - since_s < (ALONE_ASKED_S if early else ALONE_S):
+def _decide_alone(
+    exits: Collection[RankExit], since_s: float, now_s: float, stop_requested: bool
+) -> LaunchOutcome:
+    """Limit how long ranks may run without those that have ended."""
+    early = stop_requested and any(_obeyed(e) for e in exits)
+    if now_s - since_s < (ALONE_AFTER_STOP_S if early else ALONE_S):
         return RUNNING
-    if asked:
+    if stop_requested:
         return LaunchOutcome("stopped")
-    return LaunchOutcome("failed", min(endings, key=lambda e: (e.at_s, e.rank)))
+    return LaunchOutcome("failed", min(exits, key=lambda e: (e.at_s, e.rank)))
 
 
-def error_from(culprit: RankExit, endings: Collection[RankExit], world: int, log: str) -> WindlassError:
-    """Say what happened, by the rank that it happened to."""
+def error_from(culprit: RankExit, exits: Collection[RankExit], world: int, log: str) -> WindlassError:
+    """Return the error of a launch, from the rank that failed first."""
     who = f"rank {culprit.rank}" if world > 1 else "the training process"
-    if culprit.told is not None:
-        message = str(culprit.told.get("message"))
-        same = sum(e.told is not None and e.told.get("message") == message for e in endings)
+    if culprit.error is not None:
+        message = str(culprit.error.get("message"))
+        same = sum(e.error is not None and e.error.get("message") == message for e in exits)
         named = world == 1 or same > 1 or message.startswith("rank ")
-        return error_of({**culprit.told, "message": message if named else f"{who}: {message}"})
+        return error_of({**culprit.error, "message": message if named else f"{who}: {message}"})
     if culprit.gone is not None:
         return ProcessFailed(f"{who}: {culprit.gone}")
     if culprit.good:
         return ProcessFailed(
-            f"{who} {cause_of(culprit.code)} while others went on, silent for {ALONE_S:.0f} s",
-            hint=f"{log} has what they said",
+            f"{who} {cause_of(culprit.code)} while the other ranks ran on, silent for {ALONE_S:.0f} s",
+            hint=f"{log} has their output",
         )
     return ProcessFailed(f"{who} {cause_of(culprit.code)}", hint=culprit.tail)
 
 
 def _obeyed(ending: RankExit) -> bool:
-    """Whether a rank ended by our asking, before it could listen."""
-    return ending.told is None and ending.code == -signal.SIGTERM
+    """Whether a rank was ended by SIGTERM, before it could handle it."""
+    return ending.error is None and ending.code == -signal.SIGTERM

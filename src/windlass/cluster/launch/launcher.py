@@ -1,8 +1,8 @@
-"""Runs all ranks of a run to one end, wherever they are.
+"""Runs all ranks of a run, on all machines, to one outcome.
 
-    start everywhere -> hear everybody -> decide, in exit_status.py -> end everywhere
+    start all ranks -> poll their events -> decide the outcome (`exit_status`) -> end all ranks
 
-Exactly one launcher decides; other machines' launchers are hands of it (rendezvous.py).
+Exactly one launcher decides; the launchers of other machines obey it (`remote_ranks`).
 """
 
 from __future__ import annotations
@@ -29,92 +29,96 @@ from windlass.spec.protocol.link import wait_for
 
 LOOK_EVERY_S = 0.05
 GRACE_S = 1.0
-"""Between SIGTERM and SIGKILL for ranks whose run has failed: no peer is left to agree with."""
+"""Between SIGTERM and SIGKILL for ranks whose run has failed: they have no peers left to save with."""
 PORTS = range(20000, 32000)
-"""Below those that systems give to whoever connects, so a free one stays free until rank 0 listens."""
+"""Below the ephemeral ports of the system, so that a free one stays free until rank 0 listens."""
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class Launch:
-    """The ranks of one run and their common end."""
+    """The ranks of one run and their common outcome."""
 
-    def __init__(self, hands: Sequence[RankLauncher]) -> None:
-        self._hands = hands
-        self.asked = 0
-        """How often somebody asked for the end."""
+    def __init__(self, launchers: Sequence[RankLauncher]) -> None:
+        self._launchers = launchers
+        self.stop_requests = 0
+        """How often a stop was requested."""
 
     def run(self, task: RankTask, tell: Tell) -> bool:
-        """Do the task. Return False when it was stopped; raise what went wrong with it."""
+        """Run the task. Return False when it was stopped; raise the error if it failed."""
         log = RankLog(Path(task.folder), task.world)
-        endings: dict[int, RankExit] = {}
+        exits: dict[int, RankExit] = {}
         try:
-            for hand in self._hands:
-                hand.start(task)
-            verdict = self._follow(task.world, endings, tell, log)
+            for launcher in self._launchers:
+                launcher.start(task)
+            outcome = self._follow(task.world, exits, tell, log)
         finally:
             self._end()
             log.gather(last=True)
-        if verdict.culprit is not None:
-            raise error_from(verdict.culprit, endings.values(), task.world, str(log.path))
-        return verdict.state == "done"
+        if outcome.culprit is not None:
+            raise error_from(outcome.culprit, exits.values(), task.world, str(log.path))
+        return outcome.state == "done"
 
     def interrupt(self) -> None:
-        """Ask all ranks to stop after the current step and save; asked again, end them.
+        """Request all ranks to stop after the current step and save; on the second call, end them.
 
-        Safe to call from a signal handler: it only leaves word.
+        Safe to call from a signal handler: it only counts.
         """
-        self.asked += 1
+        self.stop_requests += 1
 
-    def _follow(self, world: int, endings: dict[int, RankExit], tell: Tell, log: RankLog) -> LaunchOutcome:
-        heard_at_s, passed_on = time.monotonic(), False
-        while self.asked < 2:
-            if self.asked and not passed_on:
+    def _follow(self, world: int, exits: dict[int, RankExit], tell: Tell, log: RankLog) -> LaunchOutcome:
+        last_event_s, passed_on = time.monotonic(), False
+        while self.stop_requests < 2:
+            if self.stop_requests and not passed_on:
                 passed_on = True
-                for hand in self._hands:
-                    hand.interrupt()
-            for heard in self._hear():
-                if isinstance(heard, RankExit):
-                    endings.setdefault(heard.rank, heard)
-                elif isinstance(heard, RemoteStopRequest):
+                for launcher in self._launchers:
+                    launcher.interrupt()
+            for message in self._poll():
+                if isinstance(message, RankExit):
+                    exits.setdefault(message.rank, message)
+                elif isinstance(message, RemoteStopRequest):
                     self.interrupt()
                 else:
-                    heard_at_s = time.monotonic()
-                    tell(named(heard))
+                    last_event_s = time.monotonic()
+                    tell(named(message))
             log.gather()
             now_s = time.monotonic()
-            verdict = decide(
-                endings.values(), world, now_s=now_s, heard_at_s=heard_at_s, asked=self.asked > 0
+            outcome = decide(
+                exits.values(),
+                world,
+                now_s=now_s,
+                last_event_s=last_event_s,
+                stop_requested=self.stop_requests > 0,
             )
-            if verdict.state != "running":
-                return verdict
+            if outcome.state != "running":
+                return outcome
         return LaunchOutcome("stopped")
 
     def _end(self) -> None:
-        """All machines at the same time, so that it takes no longer than one."""
-        for hand in self._hands:
-            hand.dismiss(GRACE_S)
-        for hand in self._hands:
-            hand.end(GRACE_S)
+        """End the ranks of all machines at the same time."""
+        for launcher in self._launchers:
+            launcher.dismiss(GRACE_S)
+        for launcher in self._launchers:
+            launcher.end(GRACE_S)
 
-    def _hear(self) -> list[RankMessage]:
-        wait_for([file for hand in self._hands for file in hand.files()], LOOK_EVERY_S)
-        return [heard for hand in self._hands for heard in hand.hear()]
+    def _poll(self) -> list[RankMessage]:
+        wait_for([file for launcher in self._launchers for file in launcher.files()], LOOK_EVERY_S)
+        return [message for launcher in self._launchers for message in launcher.poll()]
 
 
-def named(told: RankEvent) -> dict[str, Any]:
-    """Return an event as listeners get it: a warning of a rank beside the first says whose it is."""
-    if told.rank == 0 or "message" not in told.event:
-        return told.event
-    return {**told.event, "message": f"rank {told.rank}: {told.event['message']}"}
+def named(message: RankEvent) -> dict[str, Any]:
+    """Return an event for listeners: messages of ranks other than 0 are prefixed with the rank."""
+    if message.rank == 0 or "message" not in message.event:
+        return message.event
+    return {**message.event, "message": f"rank {message.rank}: {message.event['message']}"}
 
 
 @contextlib.contextmanager
-def interrupts(asked: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, Ctrl-C and SIGTERM call `asked` instead of ending this process."""
+def interrupts(on_signal: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, Ctrl-C and SIGTERM call `on_signal` instead of ending this process."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        asked()
+        on_signal()
 
     before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -125,7 +129,7 @@ def interrupts(asked: Callable[[], None]) -> Iterator[None]:
 
 
 def free_port(host: str, start: int) -> int:
-    """Return a port at which nobody listens on this machine, looking from the `start`-th on."""
+    """Return a free port of this machine, searching from the `start`-th of PORTS."""
     for offset in range(len(PORTS)):
         port = PORTS[(start + offset) % len(PORTS)]
         with contextlib.suppress(OSError), socket.create_server((host, port)):

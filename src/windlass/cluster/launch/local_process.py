@@ -1,7 +1,7 @@
-"""Processes on this machine.
+"""Child processes on this machine.
 
-Each gets a session of its own, so Ctrl-C at the terminal reaches us alone and we decide who stops how.
-Its standard error goes to a log file, whose tail explains a death that the process could not.
+Each gets a session of its own, so Ctrl-C at the terminal reaches only the launcher, which decides what to
+stop. Its standard error goes to a log file, whose tail explains a crash that the process could not report.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ without this a tenth of it goes into page faults (docs/benchmarks.md). Other C l
 
 
 class LocalProcess:
-    """A running process of ours. As a context manager it is gone when the block ends."""
+    """A running child process. As a context manager it is stopped when the block ends."""
 
     def __init__(self, name: str, module: str, args: Sequence[str], log: Path) -> None:
         self.name, self.log = name, log
-        self._asked = False
+        self._stop_requested = False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors_to:
             self._popen = subprocess.Popen(
@@ -72,7 +72,7 @@ class LocalProcess:
         return self._popen.stdout
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what the process tells, until it closes its output. An error that it tells is raised."""
+        """Yield the events of the process until it closes its output. An error event is raised."""
         for line in self.output:
             event = event_of(line)
             if event is None:
@@ -83,7 +83,7 @@ class LocalProcess:
             yield event
 
     def result(self) -> dict[str, Any]:
-        """Wait for the process to end well and return the `done` that it told."""
+        """Wait for the process to succeed and return its `done` event."""
         done: dict[str, Any] = {}
         for event in self.events():
             done = event.get("done", done)
@@ -91,17 +91,17 @@ class LocalProcess:
         return done
 
     def check(self, allowed: frozenset[int] = frozenset((0,))) -> int:
-        """Wait for the end, and raise unless the exit code is an allowed one."""
+        """Wait for the end, and raise unless the exit code is allowed."""
         code = self._popen.wait()
         if code in allowed:
             return code
         raise ProcessFailed(f"the {self.name} process {cause_of(code)}", hint=tail_of(self.log))
 
     def look(self) -> int | None:
-        """Return the exit code once it has ended, and end whatever it started and left behind.
+        """Return the exit code once it has ended, and kill what it started and left behind.
 
-        They are one process group, whose number stays theirs until the leader's end is collected: so the
-        others are ended first.
+        They are one process group, whose number cannot be reused until the leader is reaped: so the others
+        are killed first.
         """
         if self._popen.returncode is None:
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -110,7 +110,7 @@ class LocalProcess:
         return self._popen.wait()
 
     def kill(self) -> int:
-        """End the process and whatever it started, at once."""
+        """Kill the process and all that it started, at once."""
         if self._popen.returncode is None:
             self._kill_group()
         return self._popen.wait()
@@ -120,12 +120,12 @@ class LocalProcess:
             os.killpg(self.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Ask the process to end in its own time; asked a second time, end it by force."""
-        self._popen.send_signal(signal.SIGKILL if self._asked else signal.SIGTERM)
-        self._asked = True
+        """Send SIGTERM; on the second call, SIGKILL."""
+        self._popen.send_signal(signal.SIGKILL if self._stop_requested else signal.SIGTERM)
+        self._stop_requested = True
 
     def stop(self, grace_s: float = 10.0) -> int:
-        """End the process: politely, then by force."""
+        """Send SIGTERM, and SIGKILL after the grace; return the exit code."""
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGTERM)
             try:
@@ -145,7 +145,7 @@ class LocalProcess:
 
 
 def event_of(line: bytes) -> dict[str, Any] | None:
-    """Read a line that a process told; None for what a library printed in between."""
+    """Read an event from a line of output; None for other output, e.g. of a library."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -153,16 +153,16 @@ def event_of(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def error_of(told: dict[str, Any]) -> WindlassError:
-    """Make the error again that another process told."""
-    kind = getattr(errors, str(told.get("kind")), WindlassError)
+def error_of(event: dict[str, Any]) -> WindlassError:
+    """Return the error that another process reported."""
+    kind = getattr(errors, str(event.get("kind")), WindlassError)
     if not (isinstance(kind, type) and issubclass(kind, WindlassError)):
         kind = WindlassError
-    return kind(str(told.get("message")), hint=told.get("hint"))
+    return kind(str(event.get("message")), hint=event.get("hint"))
 
 
 def cause_of(code: int) -> str:
-    """Say how a process ended."""
+    """Describe how a process ended."""
     if code >= 0:
         return f"ended with code {code}"
     name = signal.Signals(-code).name
@@ -171,7 +171,7 @@ def cause_of(code: int) -> str:
 
 
 def tail_of(log: Path, start: int = 0) -> str:
-    """Return the last lines that a process left in its log, from byte `start` on."""
+    """Return the last lines of a log, from byte `start` on."""
     lines = log.read_bytes()[start:].decode(errors="replace").splitlines() if log.exists() else []
     shown = "\n    ".join(lines[-TAIL_LINES:])
     return f"the end of {log}:\n    {shown}" if shown else f"{log} is empty"

@@ -1,7 +1,7 @@
-"""The ranks of a run that live on this machine: started together, heard together, ended together.
+"""The ranks of a run on this machine: started, polled and ended together.
 
-Each rank's standard error goes straight into a log file of its own, so a rank never waits for its launcher
-and its last words survive it. Its standard output is a pipe, read as it fills.
+Each rank's standard error goes directly into its own log file, so a rank never waits for its launcher and its
+last lines survive it. Its standard output is a pipe, read as it fills.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class RankTask:
-    """What all ranks of a run do together."""
+    """What all ranks of a run execute."""
 
     folder: str
     """The run's directory, the same on all machines."""
@@ -34,12 +34,12 @@ class RankTask:
     rendezvous: str
     """Where rank 0 listens for the others."""
     threads: int | None = None
-    """At most so many cores a rank."""
+    """Maximum number of cores per rank."""
 
 
 @dataclass(frozen=True)
 class RankEvent:
-    """An event that a rank told."""
+    """An event of a rank."""
 
     rank: int
     event: dict[str, Any]
@@ -47,36 +47,36 @@ class RankEvent:
 
 @dataclass(frozen=True)
 class RemoteStopRequest:
-    """Somebody at another machine asked for the end of the run."""
+    """A user interrupted the launcher of another machine."""
 
 
 RankMessage = RankEvent | RankExit | RemoteStopRequest
 
 
 class RankLauncher(Protocol):
-    """A machine's ranks: those of this machine, or those behind another launcher."""
+    """Starts the ranks of one machine: this one, or another by way of its launcher."""
 
     def start(self, task: RankTask) -> None:
         """Start the ranks. Those of an earlier start must have ended."""
 
     def files(self) -> list[int]:
-        """Return the descriptors that become readable when there is something to hear."""
+        """Return the descriptors that become readable when `poll` has something to return."""
 
-    def hear(self) -> list[RankMessage]:
+    def poll(self) -> list[RankMessage]:
         """Return what happened since the last call, without waiting. A rank ends once."""
 
     def interrupt(self) -> None:
-        """Ask the ranks to stop after the current step."""
+        """Request the ranks to stop after the current step."""
 
     def dismiss(self, grace_s: float) -> None:
-        """Begin to end all ranks: politely, and after `grace_s` by force. Does not wait for it."""
+        """Start to end all ranks: SIGTERM, and SIGKILL after `grace_s`. Does not wait."""
 
     def end(self, grace_s: float) -> None:
-        """Wait for the end of all ranks, which were dismissed; none is left when this returns."""
+        """Wait for the end of all ranks after `dismiss`; none is left when this returns."""
 
 
 class LocalRanks:
-    """Hands on this machine."""
+    """The ranks of this machine."""
 
     def __init__(self, ranks: Sequence[int], module: str) -> None:
         self._numbers, self._module = ranks, module
@@ -92,14 +92,14 @@ class LocalRanks:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run."""
+        """The pids of the running processes."""
         return [rank.process.pid for rank in self._ranks if rank.process.look() is None]
 
     def files(self) -> list[int]:
         return [rank.output for rank in self._ranks if rank.output >= 0]
 
-    def hear(self) -> list[RankMessage]:
-        return [heard for rank in self._ranks for heard in rank.hear()]
+    def poll(self) -> list[RankMessage]:
+        return [message for rank in self._ranks for message in rank.poll()]
 
     def interrupt(self) -> None:
         for pid in self.pids:
@@ -120,7 +120,7 @@ class LocalRanks:
 
 
 class RankProcess:
-    """One process of a run, its unfinished line, and whether its end was told."""
+    """One process of a run, its unfinished line of output, and whether its exit was returned."""
 
     def __init__(self, number: int, name: str, module: str, args: Sequence[str], log: Path) -> None:
         self.number, self.log = number, log
@@ -131,34 +131,34 @@ class RankProcess:
         self._line = b""
         self._ended = False
 
-    def hear(self) -> list[RankEvent | RankExit]:
+    def poll(self) -> list[RankEvent | RankExit]:
         if self._ended:
             return []
-        code = self.process.look()  # before reading, so that nothing told is missed
-        heard: list[RankEvent | RankExit] = []
+        code = self.process.look()  # before reading, so that no event is missed
+        messages: list[RankEvent | RankExit] = []
         for event in self._events():
             if "error" in event:
-                heard.append(self._ending(1, event["error"]))
+                messages.append(self._exit(1, event["error"]))
                 break
-            heard.append(RankEvent(self.number, event))
+            messages.append(RankEvent(self.number, event))
         if code is not None and not self._ended:
-            heard.append(self._ending(code))
-        return heard
+            messages.append(self._exit(code))
+        return messages
 
     def close(self) -> None:
         self.process.output.close()
         self.output = -1
 
-    def _ending(self, code: int, told: dict[str, Any] | None = None) -> RankExit:
+    def _exit(self, code: int, error: dict[str, Any] | None = None) -> RankExit:
         self._ended = True
-        return RankExit(self.number, code, time.monotonic(), told, tail_of(self.log, self._log_start))
+        return RankExit(self.number, code, time.monotonic(), error, tail_of(self.log, self._log_start))
 
     def _events(self) -> list[dict[str, Any]]:
         *lines, self._line = (self._line + self._read()).split(b"\n")
         return [event for event in map(event_of, lines) if event is not None]
 
     def _read(self) -> bytes:
-        """Read all there is. A process that it left behind may hold the pipe, so the end is not awaited."""
+        """Read what is available. A process that it left behind may hold the pipe, so do not wait for EOF."""
         parts: list[bytes] = []
         while self.output >= 0:
             try:

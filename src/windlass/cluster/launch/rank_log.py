@@ -1,9 +1,9 @@
-"""One log of a run from the logs of its ranks.
+"""Merges the logs of the ranks into one log of the run.
 
     logs/rank-0.log, logs/rank-1.log ...   written by the ranks themselves
-    process.log                            their lines in the order they came, each with its rank
+    process.log                            their lines in order of arrival, each with its rank
 
-The launcher gathers; if it dies, the ranks' own files still have every line.
+The launcher merges; if it dies, the ranks' own files still have every line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAME = "process.log"
 
 
 class RankLog:
-    """Follows the ranks' files from where they end now."""
+    """Follows the ranks' files from their current end."""
 
     def __init__(self, folder: Path, world: int) -> None:
         self.path = folder / NAME
@@ -25,11 +25,11 @@ class RankLog:
         self.path.touch()
 
     def gather(self, *, last: bool = False) -> None:
-        """Take over the lines that came; with `last`, also one that has no end."""
-        told = b"".join(self._lines(rank, last) for rank in range(len(self._files)))
-        if told:
+        """Append the new lines; with `last`, also an unfinished one."""
+        lines = b"".join(self._lines(rank, last) for rank in range(len(self._files)))
+        if lines:
             with self.path.open("ab") as file:
-                file.write(told)
+                file.write(lines)
 
     def _lines(self, rank: int, last: bool) -> bytes:
         file, start = self._files[rank], self._read[rank]
@@ -44,6 +44,6 @@ class RankLog:
 
 
 def _marked(rank: int, line: bytes) -> bytes:
-    """torch marks some lines of a traceback itself; one mark is enough."""
+    """Prefix a line with its rank; torch already prefixes some lines of a traceback."""
     plain = line.removeprefix(b"[rank%d]: " % rank)
     return b"[rank %d] %s\n" % (rank, plain)

@@ -1,10 +1,10 @@
-"""Ranks on another machine: both ends of the conversation between its launcher and the one that decides.
+"""Ranks on another machine: both ends of the protocol between its launcher and the deciding one.
 
-    i -> 0   told {rank, event} | ending {rank, code, told, tail} | asked | ended
+    i -> 0   event {rank, event} | exit {rank, code, error, tail} | stop_request | ended
     0 -> i   start {folder, world, rendezvous, threads, ranks} | interrupt | end {grace_s}
              | over {done} | failed {kind, message, hint}
 
-The messages carry no commands: a node starts nothing but its own windlass on a directory.
+The messages carry no commands: a node starts only its own windlass on a directory.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from windlass.spec.protocol.link import Link, Message, wait_for
 from windlass.spec.run import RUN_FILE
 
 ENDING_S = 1.0
-"""For a node to say that its ranks have ended, beyond their grace."""
+"""For a node to report that its ranks have ended, in addition to their grace."""
 
 
 class RemoteRanks:
-    """Hands on another machine, as the launcher that decides sees them."""
+    """The ranks of another machine, from the side of the deciding launcher."""
 
     def __init__(self, link: Link, node: int, ranks: range) -> None:
         self._link, self._node, self._numbers = link, node, ranks
         self._open: set[int] = set()
-        """The ranks whose end is not known."""
+        """The ranks whose exit is not known."""
 
     def start(self, task: RankTask) -> None:
         self._open = set(self._numbers)
@@ -49,15 +49,15 @@ class RemoteRanks:
     def files(self) -> list[int]:
         return [] if self._link.closed else [self._link.fileno()]
 
-    def hear(self) -> list[RankMessage]:
-        heard = [found for m in self._link.receive() if (found := heard_in(m)) is not None]
-        self._open -= {e.rank for e in heard if isinstance(e, RankExit)}
+    def poll(self) -> list[RankMessage]:
+        messages = [found for m in self._link.receive() if (found := parse_message(m)) is not None]
+        self._open -= {e.rank for e in messages if isinstance(e, RankExit)}
         if self._link.closed:
-            reason = f"node {self._node} ({self._link.peer}) went away"
+            reason = f"node {self._node} ({self._link.peer}) disconnected"
             now_s = time.monotonic()
-            heard += [RankExit(rank, 1, now_s, gone=reason) for rank in sorted(self._open)]
+            messages += [RankExit(rank, 1, now_s, gone=reason) for rank in sorted(self._open)]
             self._open = set()
-        return heard
+        return messages
 
     def interrupt(self) -> None:
         self._link.send(interrupt=True)
@@ -66,7 +66,7 @@ class RemoteRanks:
         self._link.send(end={"grace_s": grace_s})
 
     def end(self, grace_s: float) -> None:
-        """A node that does not say in time that they ended is let go, and ends them for that."""
+        """Wait until the node reports the end; after a timeout close the link, which ends its ranks."""
         until = time.monotonic() + grace_s + ENDING_S
         while not self._link.closed:
             message = self._link.answer(until - time.monotonic())
@@ -78,16 +78,16 @@ class RemoteRanks:
 
 
 class NodeAgent:
-    """The launcher of another machine: it decides nothing, and ends its ranks when node 0 is gone."""
+    """The launcher of another machine: it obeys node 0, and ends its ranks when node 0 is gone."""
 
     def __init__(self, link: Link, node: int, module: str, say: Callable[[str], None]) -> None:
         self._link, self._node, self._module, self._say = link, node, module, say
-        self._hands = LocalRanks(range(0), module)
-        self._asked = 0
+        self._ranks = LocalRanks(range(0), module)
+        self._stop_requests = 0
         self._started = False
 
     def run(self) -> bool:
-        """Attend until the run is over. Return False when it was stopped; raise how it failed."""
+        """Run until the run is over. Return False when it was stopped; raise the error if it failed."""
         outcome: bool | None = None
         try:
             with interrupts(self._interrupt):
@@ -99,8 +99,8 @@ class NodeAgent:
         return outcome
 
     def _step(self) -> bool | None:
-        """Do what node 0 says and tell what happened here; return the outcome once it is known."""
-        wait_for([self._link.fileno(), *self._hands.files()], LOOK_EVERY_S)
+        """Handle the messages of node 0 and send what happened here; return the outcome once it is known."""
+        wait_for([self._link.fileno(), *self._ranks.files()], LOOK_EVERY_S)
         for message in self._link.receive():
             if "failed" in message:
                 raise error_of(message["failed"])
@@ -110,65 +110,65 @@ class NodeAgent:
         if self._link.closed:
             raise ProcessFailed(
                 f"node {self._node} lost node 0 ({self._link.peer})",
-                hint="what it was doing here is ended; --resume goes on from the last checkpoint",
+                hint="its ranks were ended; --resume continues from the last checkpoint",
             )
-        for heard in self._hands.hear():
-            self._link.send(**message_of(heard))
-        for _ in range(self._asked):
-            self._link.send(asked=True)
-        self._asked = 0
+        for found in self._ranks.poll():
+            self._link.send(**encode_message(found))
+        for _ in range(self._stop_requests):
+            self._link.send(stop_request=True)
+        self._stop_requests = 0
         return None
 
     def _obey(self, message: Message) -> None:
         if "start" in message:
             self._start(message["start"])
         elif "interrupt" in message:
-            self._hands.interrupt()
+            self._ranks.interrupt()
         elif "end" in message:
             self._end(message["end"]["grace_s"])
             self._link.send(ended=True)
 
-    def _start(self, told: dict[str, Any]) -> None:
-        ranks = range(*told.pop("ranks"))
-        task = RankTask(**told)
+    def _start(self, fields: dict[str, Any]) -> None:
+        ranks = range(*fields.pop("ranks"))
+        task = RankTask(**fields)
         if not (Path(task.folder) / RUN_FILE).exists():
             error = BadInput(
-                f"node {self._node}: the run's directory {task.folder} is not here",
-                hint="all nodes need the same --home, on a directory that they share",
+                f"node {self._node}: the run's directory {task.folder} does not exist here",
+                hint="all nodes need the same --home, in a shared directory",
             )
-            self._link.send(**message_of(RankExit(ranks.start, 2, 0.0, told=error_event(error))))
+            self._link.send(**encode_message(RankExit(ranks.start, 2, 0.0, error=error_event(error))))
             return
-        self._hands = LocalRanks(ranks, self._module)
-        self._hands.start(task)
+        self._ranks = LocalRanks(ranks, self._module)
+        self._ranks.start(task)
         self._started = True
         self._say(f"node {self._node}: ranks {_listed(ranks)} of {task.world} run in {task.folder}")
 
     def _end(self, grace_s: float) -> None:
-        self._hands.dismiss(grace_s)
-        self._hands.end(grace_s)
+        self._ranks.dismiss(grace_s)
+        self._ranks.end(grace_s)
 
     def _interrupt(self) -> None:
         if not self._started:
             raise KeyboardInterrupt
-        self._asked += 1
+        self._stop_requests += 1
 
 
-def message_of(heard: RankMessage) -> Message:
-    """Say something that was heard here."""
-    if isinstance(heard, RankEvent):
-        return {"told": {"rank": heard.rank, "event": heard.event}}
-    if isinstance(heard, RemoteStopRequest):
-        return {"asked": True}
-    return {"ending": {key: getattr(heard, key) for key in ("rank", "code", "told", "tail")}}
+def encode_message(message: RankMessage) -> Message:
+    """Encode a message for node 0."""
+    if isinstance(message, RankEvent):
+        return {"event": {"rank": message.rank, "event": message.event}}
+    if isinstance(message, RemoteStopRequest):
+        return {"stop_request": True}
+    return {"exit": {key: getattr(message, key) for key in ("rank", "code", "error", "tail")}}
 
 
-def heard_in(message: Message) -> RankMessage | None:
-    """Read what `message_of` said; clocks differ, so an end counts from when it is heard."""
-    if "told" in message:
-        return RankEvent(int(message["told"]["rank"]), message["told"]["event"])
-    if "ending" in message:
-        return RankExit(at_s=time.monotonic(), **message["ending"])
-    return RemoteStopRequest() if "asked" in message else None
+def parse_message(message: Message) -> RankMessage | None:
+    """Decode what `encode_message` returned; clocks differ, so an exit has the time of its arrival."""
+    if "event" in message:
+        return RankEvent(int(message["event"]["rank"]), message["event"]["event"])
+    if "exit" in message:
+        return RankExit(at_s=time.monotonic(), **message["exit"])
+    return RemoteStopRequest() if "stop_request" in message else None
 
 
 def _listed(ranks: range) -> str:

@@ -1,10 +1,10 @@
-"""Where the launchers of several machines find each other.
+"""Connects the launchers of several machines.
 
-Node 0 listens at the rendezvous and waits for all others, then prepares the run, then gives each its part
-(remote_ranks.py). Every wait has an end, and the end has a reason.
+Node 0 listens at the rendezvous address and waits for all others, then prepares the run, then gives each its
+ranks (`remote_ranks`). Every wait has a timeout with a reason.
 
-Nobody proves who they are: the rendezvous belongs on a network whose users trust each other, as torch's
-own does.
+Nodes are not authenticated: use the rendezvous only on a network whose users trust each other, as for
+torch's own.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from windlass.spec.protocol.entrypoint import error_event
 from windlass.spec.protocol.link import Link, parse_address
 
 HELLO_S = 5.0
-"""For a node that has connected to say who it is; a stranger is not waited for longer."""
+"""For a node that has connected to send its hello."""
 RETRY_S = 0.25
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Which of how many machines this one is, and where they meet."""
+    """The number of nodes, the rank of this one, and the rendezvous address."""
 
     count: int = 1
     rank: int = 0
@@ -48,25 +48,25 @@ class NodeGroup:
     links: tuple[Link, ...] = ()
     """To the other nodes, node 1's first."""
 
-    def hands(self, world: int, module: str) -> list[RankLauncher]:
+    def rank_launchers(self, world: int, module: str) -> list[RankLauncher]:
         """Divide `world` ranks equally among the machines, node 0's first."""
         each, rest = divmod(world, 1 + len(self.links))
         assert not rest, f"{world} ranks on {1 + len(self.links)} nodes"
-        aways = [
+        remote = [
             RemoteRanks(link, i, range(i * each, (i + 1) * each))
             for i, link in enumerate(self.links, start=1)
         ]
-        return [LocalRanks(range(each), module), *aways]
+        return [LocalRanks(range(each), module), *remote]
 
-    def part(self, *, done: bool) -> None:
-        """Tell all that the run is over."""
+    def finish(self, *, done: bool) -> None:
+        """Notify all nodes that the run is over."""
         for link in self.links:
             link.send(over={"done": done})
 
 
 @contextlib.contextmanager
 def host_rendezvous(nodes: Nodes) -> Iterator[NodeGroup]:
-    """Wait for all other nodes. An error in the block is told to all."""
+    """Wait for all other nodes. An error in the block is sent to all of them."""
     if nodes.count == 1:
         yield NodeGroup()
         return
@@ -84,7 +84,7 @@ def host_rendezvous(nodes: Nodes) -> Iterator[NodeGroup]:
 
 
 def join_rendezvous(nodes: Nodes) -> Link:
-    """Say hello to node 0, which may come later than we."""
+    """Connect to node 0, which may start later, and send a hello."""
     address, until = parse_address(nodes.rendezvous), time.monotonic() + nodes.patience_s
     while True:
         try:
@@ -102,7 +102,7 @@ def join_rendezvous(nodes: Nodes) -> Link:
 
 
 def _gather(nodes: Nodes, links: dict[int, Link]) -> None:
-    """Fill `links` with every other node's, or raise which ones did not come."""
+    """Fill `links` with those of all other nodes, or raise which nodes are missing."""
     until = time.monotonic() + nodes.patience_s
     with _listening(nodes.rendezvous) as server:
         while len(links) < nodes.count - 1:
@@ -115,7 +115,7 @@ def _gather(nodes: Nodes, links: dict[int, Link]) -> None:
 
 
 def _admit(link: Link, nodes: Nodes, links: dict[int, Link]) -> None:
-    """Take a node in, or say why not; who does not speak our language is let go."""
+    """Admit a node, or send the reason of the refusal; close connections without a valid hello."""
     message = link.answer(HELLO_S)
     hello = message.get("hello") if message else None
     if not isinstance(hello, dict):
@@ -135,7 +135,7 @@ def _misfit(hello: dict[str, Any], nodes: Nodes, links: dict[int, Link]) -> str 
     if version != __version__:
         return f"it has windlass {version}, node 0 has {__version__}"
     if count != nodes.count:
-        return f"it says --nodes {count}, node 0 says --nodes {nodes.count}"
+        return f"it has --nodes {count}, node 0 has --nodes {nodes.count}"
     if node not in range(1, nodes.count):
         return f"its --node-rank must be one of 1 to {nodes.count - 1}"
     if node in links and not links[node].closed:

@@ -1,5 +1,6 @@
 """This machine as a cluster backend.
 
 `local_backend` launches groups; `local_group_daemon` keeps one group running after its launcher has ended;
-`local_scheduler` assigns cores and GPUs; `local_state` is what is on disk about groups.
+`local_scheduler` assigns cores and GPUs; `local_state` has the files about groups
+(docs/formats/local-groups.md).
 """

@@ -1,7 +1,7 @@
-"""This machine as a cluster: groups of processes that outlive whoever launched them.
+"""This machine as a cluster: groups of processes that outlive their launcher.
 
-What is wanted is written into a directory (local_state.py); a warden for each group (local_group_daemon.py)
-makes it so. Every object that is made for the same directory is the same cluster.
+The desired state is written into a directory (`local_state`); a daemon for each group (`local_group_daemon`)
+brings it about. All objects for the same directory are the same cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windlass.cluster.backend import (
-    ASKED,
+    REQUESTED,
     ClusterState,
     Group,
     GroupStatus,
@@ -34,7 +34,7 @@ from windlass.spec.processes import LOCAL_GROUP
 from windlass.spec.protocol.entrypoint import KEPT, PARENT
 
 BEGIN_S = 20.0
-"""For a warden to begin."""
+"""For a group daemon to start."""
 
 
 class LocalBackend:
@@ -51,23 +51,23 @@ class LocalBackend:
                 refuse_other(wanted.group, group)
                 if wanted.stopping:
                     raise InUse(f"group {group.key} is being stopped", hint="wait until it is gone")
-            if group.walls is not None:
+            if group.isolation is not None:
                 folder.path.mkdir(parents=True, exist_ok=True)
-                folder.path.parent.chmod(0o700)  # what is asked for by one tenant is nobody else's to read
+                folder.path.parent.chmod(0o700)  # other tenants may not read it
             if wanted is None or wanted.group != group:
                 folder.want(DesiredGroup(group))
-            self._guard(folder)
+            self._ensure_daemon(folder)
 
     def observe(self, key: str) -> GroupStatus | None:
         folder = self._folder(key)
         wanted = folder.wanted()
         if wanted is None:
             return None
-        written, guarded = folder.written(), folder.guarded()
-        found = {r.index: _seen(r, folder, guarded=guarded) for r in written.records}
+        written, has_daemon = folder.written(), folder.has_daemon()
+        found = {r.index: _observed(r, folder, has_daemon=has_daemon) for r in written.records}
         count = 0 if wanted.stopping else wanted.group.count
         for index in range(count):
-            found.setdefault(index, Member(index, "pending", reason=ASKED))
+            found.setdefault(index, Member(index, "pending", reason=REQUESTED))
         return GroupStatus(wanted.group, tuple(found[i] for i in sorted(found)), wanted.stopping)
 
     def stop(self, key: str) -> None:
@@ -78,7 +78,7 @@ class LocalBackend:
             wanted = folder.wanted()
             if wanted is not None:
                 folder.want(replace(wanted, stopping=True))
-                self._guard(folder)
+                self._ensure_daemon(folder)
 
     def scale(self, key: str, count: int) -> None:
         folder = self._folder(key)
@@ -89,26 +89,26 @@ class LocalBackend:
             if wanted.stopping:
                 raise InUse(f"group {key} is being stopped", hint="wait until it is gone")
             folder.want(DesiredGroup(check(replace(wanted.group, count=count))))
-            self._guard(folder)
+            self._ensure_daemon(folder)
 
     def survey(self, tenant: str | None = None) -> ClusterState:
         machine, every = this_machine(), folders(self._root)
-        taken = [seat for folder in every for seat in folder.written().seats.values()]
+        taken = [assignment for folder in every for assignment in folder.written().assignments.values()]
         total = Resources(float(len(machine.cores)), machine.memory_bytes, len(machine.gpus))
         node = Node(node_name(), True, LOOPBACK, total, free_of(machine, taken))
         found = [self.observe(f"{f.tenant}/{f.name}") for f in every if tenant in (None, f.tenant)]
-        return ClusterState((node,), tuple(standing for standing in found if standing is not None))
+        return ClusterState((node,), tuple(status for status in found if status is not None))
 
     def _folder(self, key: str) -> GroupFolder:
         tenant, _, name = key.rpartition("/")
         return GroupFolder(self._root, tenant or "default", name)
 
-    def _guard(self, folder: GroupFolder) -> None:
-        """See to it that the group has a warden, unless nothing is left to do."""
+    def _ensure_daemon(self, folder: GroupFolder) -> None:
+        """Start a daemon for the group if it has none, unless nothing is left to do."""
         wanted, written = folder.wanted(), folder.written()
         assert wanted is not None
         over = len(written.records) == wanted.group.count and all(r.over for r in written.records)
-        if folder.guarded() or (over and not wanted.stopping and written.records):
+        if folder.has_daemon() or (over and not wanted.stopping and written.records):
             return
         log = self._root / "logs" / folder.tenant / f"{folder.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -123,15 +123,15 @@ class LocalBackend:
                 env={**os.environ, PARENT: KEPT},
             )
         until = time.monotonic() + BEGIN_S
-        while not folder.guarded() and process.poll() is None and time.monotonic() < until:
+        while not folder.has_daemon() and process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
         if process.poll() not in (None, 0):
-            raise ProcessFailed(f"the warden of group {folder.tenant}/{folder.name} did not begin: {log}")
+            raise ProcessFailed(f"the daemon of group {folder.tenant}/{folder.name} did not start; see {log}")
 
 
-def _seen(record: MemberRecord, folder: GroupFolder, *, guarded: bool) -> Member:
-    """Return a member as it is: what was written by a warden that is gone may be true no longer."""
+def _observed(record: MemberRecord, folder: GroupFolder, *, has_daemon: bool) -> Member:
+    """Return a member as it is: what a daemon that is gone has written may be outdated."""
     member = record.member(node_name(), str(folder.log(record.index)))
-    if guarded or not record.pid or runs(record.pid, record.birth):
+    if has_daemon or not record.pid or runs(record.pid, record.birth):
         return member
-    return replace(member, state="lost", reason="ended while nobody watched; launch it again")
+    return replace(member, state="lost", reason="ended while its group had no daemon; launch it again")

@@ -1,4 +1,4 @@
-"""Decides which members of a group get room on this machine, and which cores and GPUs are theirs."""
+"""Assigns cores, memory and GPUs of this machine to the members of a group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.spec.units import format_bytes
 
 @dataclass(frozen=True)
 class LocalMachine:
-    """What there is to give away."""
+    """The resources of this machine."""
 
     cores: tuple[int, ...]
     memory_bytes: int
@@ -27,9 +27,9 @@ class LocalMachine:
 
 @dataclass(frozen=True)
 class CoreAssignment:
-    """The seats that were found, by index, and what is missing for the others, in words."""
+    """The assignments by index, and what is missing for the other members, as a sentence."""
 
-    seats: Mapping[int, AssignedCores]
+    assignments: Mapping[int, AssignedCores]
     reason: str = ""
 
 
@@ -40,16 +40,16 @@ def this_machine(devices: Path = Path("/dev")) -> LocalMachine:
 
 
 def free_of(machine: LocalMachine, taken: Iterable[AssignedCores]) -> Resources:
-    """Return what nobody has asked for."""
-    seats = list(taken)
+    """Return what is not assigned."""
+    assignments = list(taken)
     return Resources(
-        cores=round(len(machine.cores) - sum(seat.share for seat in seats), 3),
-        memory_bytes=machine.memory_bytes - sum(seat.memory_bytes for seat in seats),
-        gpus=len(machine.gpus) - sum(len(seat.gpus) for seat in seats),
+        cores=round(len(machine.cores) - sum(assignment.share for assignment in assignments), 3),
+        memory_bytes=machine.memory_bytes - sum(assignment.memory_bytes for assignment in assignments),
+        gpus=len(machine.gpus) - sum(len(assignment.gpus) for assignment in assignments),
     )
 
 
-def find_room(
+def assign(
     machine: LocalMachine,
     taken: Iterable[AssignedCores],
     need: Resources,
@@ -57,39 +57,39 @@ def find_room(
     *,
     gang: bool,
 ) -> CoreAssignment:
-    """Seat as many members as there is room for; of a gang, all or none.
+    """Assign resources to as many members as fit; of a gang, all or none.
 
-    Who asks for no cores takes none from others. Cores that fewest have are given first, neighbours
-    together; a member never gets the same core twice.
+    Members that request no cores take none from others. The least shared cores are assigned first, adjacent
+    ones together; a member never gets the same core twice.
     """
-    seats, given = list(taken), dict[int, AssignedCores]()
+    assignments, assigned = list(taken), dict[int, AssignedCores]()
     for index in indices:
-        missing = _missing(free_of(machine, seats), need, machine)
+        missing = _missing(free_of(machine, assignments), need, machine)
         if missing:
-            still = len(indices) - len(given)
-            reason = f"no room for {still} of {len(indices)} here: {missing}"
-            return CoreAssignment({} if gang else given, reason)
-        given[index] = _seat(machine, seats, need)
-        seats.append(given[index])
-    return CoreAssignment(given)
+            still = len(indices) - len(assigned)
+            reason = f"no capacity for {still} of {len(indices)} members here: {missing}"
+            return CoreAssignment({} if gang else assigned, reason)
+        assigned[index] = _assignment(machine, assignments, need)
+        assignments.append(assigned[index])
+    return CoreAssignment(assigned)
 
 
 def _missing(free: Resources, need: Resources, machine: LocalMachine) -> str:
     if need.cores is not None and need.cores > (free.cores or 0.0):
-        return f"{need.cores:g} cores are asked for, {free.cores:g} of {len(machine.cores)} are free"
+        return f"{need.cores:g} cores are requested, {free.cores:g} of {len(machine.cores)} are free"
     if need.memory_bytes is not None and need.memory_bytes > (free.memory_bytes or 0):
-        asked, left = format_bytes(need.memory_bytes), format_bytes(free.memory_bytes or 0)
-        return f"{asked} of memory are asked for, {left} are free"
+        requested, left = format_bytes(need.memory_bytes), format_bytes(free.memory_bytes or 0)
+        return f"{requested} of memory are requested, {left} are free"
     if need.gpus > free.gpus:
-        return f"{need.gpus} GPUs are asked for, {free.gpus} of {len(machine.gpus)} are free"
+        return f"{need.gpus} GPUs are requested, {free.gpus} of {len(machine.gpus)} are free"
     return ""
 
 
-def _seat(machine: LocalMachine, taken: Sequence[AssignedCores], need: Resources) -> AssignedCores:
-    used = Counter(core for seat in taken for core in seat.cores)
+def _assignment(machine: LocalMachine, taken: Sequence[AssignedCores], need: Resources) -> AssignedCores:
+    used = Counter(core for assignment in taken for core in assignment.cores)
     count = min(len(machine.cores), math.ceil(need.cores)) if need.cores is not None else 0
     order = {core: place for place, core in enumerate(machine.cores)}
     cores = sorted(sorted(machine.cores, key=lambda c: (used[c], order[c]))[:count], key=order.__getitem__)
-    busy = {gpu for seat in taken for gpu in seat.gpus}
+    busy = {gpu for assignment in taken for gpu in assignment.gpus}
     gpus = tuple(gpu for gpu in machine.gpus if gpu not in busy)[: need.gpus]
     return AssignedCores(tuple(cores), need.cores or 0.0, need.memory_bytes or 0, gpus)

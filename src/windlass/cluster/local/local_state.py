@@ -1,10 +1,10 @@
-"""What is written down of the groups on this machine (docs/formats/local-groups.md).
+"""The files about the groups on this machine (docs/formats/local-groups.md).
 
-ROOT/TENANT/NAME/wanted.json     the group as it was asked for, and whether it is to stop
-ROOT/TENANT/NAME/members.json    what is there, by the warden
-ROOT/TENANT/NAME/warden.lock     held while a warden lives
-ROOT/TENANT/.NAME.lock           held by who changes what is wanted, or removes it
-ROOT/logs/TENANT/NAME-INDEX.log  what members printed; they stay when a group goes
+ROOT/TENANT/NAME/wanted.json     the desired group, and whether it is to stop
+ROOT/TENANT/NAME/members.json    the observed members, written by the daemon
+ROOT/TENANT/NAME/daemon.lock     locked while the daemon runs
+ROOT/TENANT/.NAME.lock           locked while wanted.json is changed or removed
+ROOT/logs/TENANT/NAME-INDEX.log  the output of members; kept when a group is removed
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from windlass.spec.errors import InUse
 from windlass.store.lock import held, locked
 from windlass.store.store_dir import StoreDir
 
-WANTED, MEMBERS, WARDEN = "wanted.json", "members.json", "warden.lock"
+WANTED, MEMBERS, DAEMON = "wanted.json", "members.json", "daemon.lock"
 PATIENCE_S = 10.0
-"""For others to let go of a lock that is never held for long."""
+"""For other processes to release a lock, which none holds for long."""
 
 
 @dataclass(frozen=True)
 class AssignedCores:
-    """What a member has of the machine for itself: cores, memory and GPUs by number."""
+    """The resources assigned to a member: cores and GPUs by number, and memory."""
 
     cores: tuple[int, ...] = ()
     share: float = 0.0
-    """Of its cores, in cores: less than their number where it asked for a fraction."""
+    """How many cores of these it uses: less than their number if it requests a fraction."""
     memory_bytes: int = 0
     gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a warden writes down: the members and their seats, by index, and why some have none."""
+    """What the daemon writes: the members, their assignments by index, and why some have none."""
 
     records: tuple[MemberRecord, ...] = ()
-    seats: dict[int, AssignedCores] = field(default_factory=dict)
+    assignments: dict[int, AssignedCores] = field(default_factory=dict)
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class DesiredGroup:
-    """What was asked for last."""
+    """The group as last requested."""
 
     group: Group
     stopping: bool = False
@@ -70,15 +70,15 @@ class GroupFolder:
         return self.root / self.tenant / self.name
 
     @property
-    def warden_lock(self) -> Path:
-        return self.path / WARDEN
+    def daemon_lock(self) -> Path:
+        return self.path / DAEMON
 
     def log(self, index: int) -> Path:
         return self.root / "logs" / self.tenant / f"{self.name}-{index}.log"
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Be the only one who changes what is wanted; wait for others, who are never long."""
+        """Lock the desired state for a change; wait for other writers."""
         with patient(self.root / self.tenant / f".{self.name}.lock", f"group {self.tenant}/{self.name}"):
             yield
 
@@ -87,8 +87,8 @@ class GroupFolder:
             written = (self.path / WANTED).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        told = msgspec.json.decode(written)
-        return DesiredGroup(group_from(msgspec.json.encode(told["group"])), bool(told["stopping"]))
+        fields = msgspec.json.decode(written)
+        return DesiredGroup(group_from(msgspec.json.encode(fields["group"])), bool(fields["stopping"]))
 
     def want(self, wanted: DesiredGroup) -> None:
         group = msgspec.Raw(group_bytes(wanted.group))
@@ -105,31 +105,31 @@ class GroupFolder:
     def write(self, written: Written) -> None:
         StoreDir(self.path).write(MEMBERS, msgspec.json.encode(written))
 
-    def guarded(self) -> bool:
-        """Whether a warden lives."""
+    def has_daemon(self) -> bool:
+        """Whether the group has a running daemon."""
         try:
-            if self.warden_lock.exists():
-                with held(self.warden_lock, "warden"):
+            if self.daemon_lock.exists():
+                with held(self.daemon_lock, "daemon"):
                     pass
         except InUse:
             return True
         return False
 
     def remove(self) -> None:
-        """Remove the directory: what is wanted first, so that nothing half removed is taken for a group."""
+        """Remove the directory: wanted.json first, so that a partly removed directory is no group."""
         (self.path / WANTED).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def folders(root: Path, tenant: str | None = None) -> list[GroupFolder]:
-    """Return the groups that are written down, by name."""
+    """Return the recorded groups, by name."""
     found = sorted(root.glob(f"{tenant or '*'}/*/{WANTED}"))
     return [GroupFolder(root, path.parent.parent.name, path.parent.name) for path in found]
 
 
 @contextlib.contextmanager
 def patient(file: Path, what: str) -> Iterator[None]:
-    """Hold a file alone, after whoever holds it now."""
+    """Lock a file; wait for the process that holds it."""
     until = time.monotonic() + PATIENCE_S
     with contextlib.ExitStack() as stack:
         while True:

@@ -1,11 +1,11 @@
-"""A Ray cluster as a place for groups; the only door to ray.
+"""A Ray cluster as a backend; the only package that imports ray.
 
-    ray_backend.py   asks the steward, from any process that reaches the cluster
-    ray_controller.py   one actor for the whole cluster: keeps placement groups and seats equal to what was asked for
-    member_actor.py      one actor for each member, in its bundle of a placement group; keeps the member's process
+    `ray_backend`      the client, in any process that reaches the cluster: calls the controller
+    `ray_controller`   one actor for the whole cluster: reconciles placement groups and member actors
+    `member_actor`     one actor per member, in its bundle of a placement group: supervises its process
 
-Ray decides where a bundle goes, and finds another place for it when a node dies. Members are processes of
-their own, not actors: what they import and how they die is not Ray's concern.
+Ray decides where a bundle goes, and moves it when a node dies. Members are processes of their own, not
+actors: what they import and how they fail does not affect Ray.
 
-Start at ray_controller.py.
+Start at `ray_controller`.
 """

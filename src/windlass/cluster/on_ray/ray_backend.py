@@ -1,4 +1,4 @@
-"""Groups on a Ray cluster, from any process that reaches it."""
+"""The client of a Ray cluster: calls the controller actor from any process that reaches the cluster."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from windlass.cluster.on_ray.ray_controller import RayController
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.protocol.link import parse_address
 
-STEWARD = "steward"
+CONTROLLER = "controller"
 NAMESPACE = "windlass"
 HEAD = {"node:__internal_head__": 0.001}
-"""Keeps the steward where Ray's own store is: it is lost with it, and with nothing else."""
+"""Places the controller on the head node: it is lost only together with Ray's own store."""
 PATIENCE_S = 60.0
-KNOCK_S = 5.0
+CONNECT_S = 5.0
 
 
 class RayBackend:
@@ -32,39 +32,39 @@ class RayBackend:
         self._address, self._namespace = address or "auto", namespace or NAMESPACE
 
     def launch(self, group: Group) -> None:
-        self._ask("launch", group_bytes(check(group)))
+        self._call("launch", group_bytes(check(group)))
 
     def observe(self, key: str) -> GroupStatus | None:
-        standing: GroupStatus | None = self._ask("observe", key)
-        return standing
+        status: GroupStatus | None = self._call("observe", key)
+        return status
 
     def stop(self, key: str) -> None:
-        self._ask("stop", key)
+        self._call("stop", key)
 
     def scale(self, key: str, count: int) -> None:
-        self._ask("scale", key, count)
+        self._call("scale", key, count)
 
     def survey(self, tenant: str | None = None) -> ClusterState:
-        survey: ClusterState = self._ask("survey", tenant)
+        survey: ClusterState = self._call("survey", tenant)
         return survey
 
-    def _ask(self, what: str, *args: Any) -> Any:
-        """Ask the steward; every question may be repeated, so Ray may ask again when it died."""
+    def _call(self, what: str, *args: Any) -> Any:
+        """Call the controller; calls may be repeated, so Ray may retry when the actor died."""
         connect(self._address)
         try:
-            told = ray.get(self._steward().ask.remote(what, *args), timeout=PATIENCE_S)
+            reply = ray.get(self._controller().call.remote(what, *args), timeout=PATIENCE_S)
         except RayError as error:
             reason = str(error).partition("\n")[0]
             raise ProcessFailed(f"Ray at {self._address} did not answer: {reason}") from None
-        if "error" in told:
-            raise error_of(told["error"])
-        return told["told"]
+        if "error" in reply:
+            raise error_of(reply["error"])
+        return reply["reply"]
 
-    def _steward(self) -> Any:
+    def _controller(self) -> Any:
         return (
             ray.remote(RayController)
             .options(
-                name=STEWARD,
+                name=CONTROLLER,
                 namespace=self._namespace,
                 lifetime="detached",
                 get_if_exists=True,
@@ -78,9 +78,9 @@ class RayBackend:
 
 
 def connect(address: str) -> None:
-    """Connect this process to a Ray cluster, once; Ray is told to report nothing to anybody.
+    """Connect this process to a Ray cluster, once, with Ray's usage reports disabled.
 
-    Where nobody listens, Ray itself would try for more than ten minutes, so we knock first.
+    Ray would retry an unreachable address for more than ten minutes, so test the connection first.
     """
     if ray.is_initialized():
         return
@@ -89,10 +89,12 @@ def connect(address: str) -> None:
         found = services.get_ray_address_from_environment(address, None) if address == "auto" else address
         if found is None:
             raise ConnectionError("none runs on this machine")
-        with socket.create_connection(parse_address(found), timeout=KNOCK_S):
+        with socket.create_connection(parse_address(found), timeout=CONNECT_S):
             pass
         ray.init(address=found, log_to_driver=False, logging_level=logging.CRITICAL)
-        worker._worker_logs_enabled = False  # or news of dead nodes would stand in the midst of our JSON
+        worker._worker_logs_enabled = (
+            False  # or messages about dead nodes would be mixed into our JSON output
+        )
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).partition("\n")[0]
         raise ProcessFailed(

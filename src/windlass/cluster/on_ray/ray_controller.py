@@ -1,10 +1,10 @@
-"""The one actor of a Ray cluster that knows which groups are wanted, and keeps what runs equal to it.
+"""The controller actor of a Ray cluster: reconciles what runs with the desired groups.
 
-    what is wanted (in Ray's own store) -> placement groups -> a seat for every member -> how each stands
+    desired groups (in Ray's own store) -> placement groups -> a member actor for each member -> its status
 
-It stays on the head, where Ray's store is. When it dies Ray starts it again, and it reads what is wanted;
-everything else has a name by which it is found. A group that grows gets further placement groups, because
-Ray cannot change one: a tranche each, which goes when the last of its members does.
+It runs on the head node, where Ray's store is. When it dies, Ray restarts it, and it reads the desired
+groups; placement groups and actors are found by name. A group that grows gets further placement groups,
+because Ray cannot change one; each is removed when the last of its members is gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from windlass.cluster.backend import (
-    ASKED,
+    REQUESTED,
     ClusterState,
     Group,
     GroupStatus,
@@ -51,41 +51,42 @@ from windlass.spec.units import format_bytes
 
 LOOK_EVERY_S = 0.2
 FORCE_S = 5.0
-"""Beyond the grace of a member, after which its seat is ended whatever it says."""
+"""In addition to the grace of a member; then its actor is killed in any case."""
 A_LITTLE = 0.001
-"""Of a core: what a bundle has whose member asks for nothing; Ray knows no empty one."""
+"""The part of a core for a member that requests nothing; Ray does not allow empty bundles."""
 EXPLAIN_EVERY_S = 1.0
 GONE, NOT_BEGUN = "DEAD", ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
-"""States of an actor, in Ray's words."""
+"""States of an actor, as Ray names them."""
 
 
 @dataclass
 class ActorRecord:
-    """A seat as the steward sees it."""
+    """A member actor, from the side of the controller."""
 
     handle: Any
     member: Member
-    asked: Any = None
+    report: Any = None
+    """Reference of the pending call."""
     ended: bool = False
     ending_s: float | None = None
     losses: int = 0
-    """How often it had to be started on another node."""
+    """How often it was restarted on another node."""
     elsewhere: int = 0
-    """Restarts of the process that happened on nodes which are gone."""
+    """Restarts of the process on nodes that are gone."""
     explained_s: float = 0.0
 
 
 @dataclass
 class ControlledGroup:
-    """A group that is wanted, or not gone yet."""
+    """A group that is wanted, or is not gone yet."""
 
     group: Group
     stopping: bool = False
-    tranches: list[tuple[int, int]] = field(default_factory=list)
+    placement_groups: list[tuple[int, int]] = field(default_factory=list)
     """First index and number of members of each placement group."""
-    chairs: dict[int, ActorRecord] = field(default_factory=dict)
+    actors: dict[int, ActorRecord] = field(default_factory=dict)
     lost: dict[int, Member] = field(default_factory=dict)
-    """Members whose node died and that are not to be started again."""
+    """Members whose node died and that are not to be restarted."""
 
     @property
     def count(self) -> int:
@@ -93,11 +94,11 @@ class ControlledGroup:
 
     @property
     def covered(self) -> int:
-        return max((first + count for first, count in self.tranches), default=0)
+        return max((first + count for first, count in self.placement_groups), default=0)
 
 
 class RayController:
-    """What every backend object asks."""
+    """The actor that every RayBackend object calls."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -106,10 +107,10 @@ class RayController:
         self._places: dict[str, PlacementGroup] = {}
         for key in internal_kv._internal_kv_list("", namespace=self._store):
             self._load(key.decode())
-        threading.Thread(target=self._run, name="steward", daemon=True).start()
+        threading.Thread(target=self._run, name="controller", daemon=True).start()
 
-    def ask(self, what: str, *args: Any) -> dict[str, Any]:
-        """Do one of the verbs of a backend; an error is told, as processes of ours do it."""
+    def call(self, what: str, *args: Any) -> dict[str, Any]:
+        """Execute one method of the backend; an error is returned as an error event."""
         verbs: dict[str, Callable[..., Any]] = {
             "launch": self._launch,
             "observe": self._observe,
@@ -119,7 +120,7 @@ class RayController:
         }
         try:
             with self._lock:
-                return {"told": verbs[what](*args)}
+                return {"reply": verbs[what](*args)}
         except WindlassError as error:
             return {"error": error_event(error)}
 
@@ -138,9 +139,9 @@ class RayController:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        found = {index: chair.member for index, chair in entry.chairs.items()} | entry.lost
+        found = {index: actor.member for index, actor in entry.actors.items()} | entry.lost
         for index in range(entry.count):
-            found.setdefault(index, Member(index, "pending", reason=ASKED))
+            found.setdefault(index, Member(index, "pending", reason=REQUESTED))
         return GroupStatus(entry.group, tuple(found[index] for index in sorted(found)), entry.stopping)
 
     def _stop(self, key: str) -> None:
@@ -160,50 +161,50 @@ class RayController:
     def _survey(self, tenant: str | None) -> ClusterState:
         keys = [key for key, entry in self._entries.items() if tenant in (None, entry.group.tenant)]
         found = [self._observe(key) for key in sorted(keys)]
-        return ClusterState(nodes_of_ray(), tuple(standing for standing in found if standing is not None))
+        return ClusterState(nodes_of_ray(), tuple(status for status in found if status is not None))
 
     def _refuse_stopping(self, entry: ControlledGroup) -> None:
         if entry.stopping:
             raise InUse(f"group {entry.group.key} is being stopped", hint="wait until it is gone")
 
     def _run(self) -> None:
-        """Keep everything, for ever: what fails once, as when Ray is busy, is tried again."""
+        """Reconcile all groups in a loop; failures, e.g. when Ray is busy, are retried."""
         while True:
             with self._lock:
                 for key in list(self._entries):
                     try:
                         self._step(key, self._entries[key], time.time())
-                    except Exception:  # noqa: BLE001  the door of a thread that must not end
+                    except Exception:  # noqa: BLE001  top of a thread that must not end
                         traceback.print_exc()
             time.sleep(LOOK_EVERY_S)
 
     def _step(self, key: str, entry: ControlledGroup, now_s: float) -> None:
-        """Bring one group a step nearer to what is wanted; every part of it may be repeated."""
+        """Bring one group closer to its desired state; every part of it may be repeated."""
         self._place(key, entry)
         for index in range(entry.count):
-            if index not in entry.chairs and index not in entry.lost:
-                entry.chairs[index] = self._seated(entry, index, now_s)
-        self._hear(entry, now_s)
-        for index, chair in list(entry.chairs.items()):
-            if index >= entry.count or chair.ending_s is not None:
-                self._dismiss(entry, index, chair, now_s)
+            if index not in entry.actors and index not in entry.lost:
+                entry.actors[index] = self._start_actor(entry, index, now_s)
+        self._poll_actors(entry, now_s)
+        for index, actor in list(entry.actors.items()):
+            if index >= entry.count or actor.ending_s is not None:
+                self._dismiss(entry, index, actor, now_s)
         self._clear(key, entry)
 
     def _place(self, key: str, entry: ControlledGroup) -> None:
-        """Have a bundle for every member."""
+        """Record a placement group for members that have none."""
         missing = entry.count - entry.covered
         if missing <= 0:
             return
         sizes = [missing] if entry.group.gang else [1] * missing
         for size in sizes:
-            entry.tranches.append((entry.covered, size))
+            entry.placement_groups.append((entry.covered, size))
         self._save(key)
 
-    def _seated(self, entry: ControlledGroup, index: int, now_s: float) -> ActorRecord:
-        """Ask Ray for the seat, or find the one that is there."""
+    def _start_actor(self, entry: ControlledGroup, index: int, now_s: float) -> ActorRecord:
+        """Create the member actor, or find the existing one."""
         group = entry.group
-        first, size = next(t for t in entry.tranches if t[0] <= index < t[0] + t[1])
-        strategy = PlacementGroupSchedulingStrategy(self._tranche(group, first, size), index - first)
+        first, size = next(p for p in entry.placement_groups if p[0] <= index < p[0] + p[1])
+        strategy = PlacementGroupSchedulingStrategy(self._placement_group(group, first, size), index - first)
         bundle = bundle_of(group.resources)
         handle = (
             ray.remote(MemberActor)
@@ -221,9 +222,9 @@ class RayController:
             )
             .remote(group_bytes(replace(group, count=0)), index)
         )
-        return ActorRecord(handle, Member(index, "pending", since_s=now_s, reason=ASKED))
+        return ActorRecord(handle, Member(index, "pending", since_s=now_s, reason=REQUESTED))
 
-    def _tranche(self, group: Group, first: int, size: int) -> PlacementGroup:
+    def _placement_group(self, group: Group, first: int, size: int) -> PlacementGroup:
         name = f"{self._namespace}:{group.key}#{first}"
         if name not in self._places:
             try:
@@ -239,86 +240,86 @@ class RayController:
                 )
         return self._places[name]
 
-    def _hear(self, entry: ControlledGroup, now_s: float) -> None:
-        """Take what seats have told, and ask again; who does not answer is looked up."""
-        for index, chair in list(entry.chairs.items()):
-            if chair.asked is None:
-                chair.asked = chair.handle.look.remote()
-            ready, _ = ray.wait([chair.asked], timeout=0)
+    def _poll_actors(self, entry: ControlledGroup, now_s: float) -> None:
+        """Take the reports of actors and request the next ones; look up actors that do not answer."""
+        for index, actor in list(entry.actors.items()):
+            if actor.report is None:
+                actor.report = actor.handle.look.remote()
+            ready, _ = ray.wait([actor.report], timeout=0)
             if not ready:
-                if chair.member.state == "pending" and now_s - chair.explained_s > EXPLAIN_EVERY_S:
-                    chair.explained_s = now_s
-                    self._explain(entry, chair)
-                elif node_is_gone(chair.member.node):
-                    self._mourn(entry, index, chair, now_s)
+                if actor.member.state == "pending" and now_s - actor.explained_s > EXPLAIN_EVERY_S:
+                    actor.explained_s = now_s
+                    self._explain(entry, actor)
+                elif node_is_gone(actor.member.node):
+                    self._on_actor_lost(entry, index, actor, now_s)
                 continue
-            asked, chair.asked = chair.asked, None
+            report, actor.report = actor.report, None
             try:
-                self._take(chair, ray.get(asked))
+                self._take(actor, ray.get(report))
             except RayError:
-                self._mourn(entry, index, chair, now_s)
+                self._on_actor_lost(entry, index, actor, now_s)
 
-    def _take(self, chair: ActorRecord, told: MemberReport) -> None:
-        member = told.member
-        chair.ended = told.ended
-        chair.member = replace(member, restarts=member.restarts + chair.losses + chair.elsewhere)
+    def _take(self, actor: ActorRecord, report: MemberReport) -> None:
+        member = report.member
+        actor.ended = report.ended
+        actor.member = replace(member, restarts=member.restarts + actor.losses + actor.elsewhere)
 
-    def _mourn(self, entry: ControlledGroup, index: int, chair: ActorRecord, now_s: float) -> None:
-        """A seat does not answer: Ray starts it elsewhere, unless that is not wanted."""
-        state = actor_state(chair.handle)
-        before = chair.member
+    def _on_actor_lost(self, entry: ControlledGroup, index: int, actor: ActorRecord, now_s: float) -> None:
+        """An actor does not answer: Ray restarts it on another node, unless that is not wanted."""
+        state = actor_state(actor.handle)
+        before = actor.member
         if state == GONE:
-            if chair.ending_s is not None or index >= entry.count:
-                chair.ended = True
+            if actor.ending_s is not None or index >= entry.count:
+                actor.ended = True
             else:
                 reason = f"its machine {before.node} is gone"
                 entry.lost[index] = replace(before, state="lost", since_s=now_s, reason=reason)
-                del entry.chairs[index]
+                del entry.actors[index]
                 self._save(entry.group.key)
         elif before.state != "pending" and entry.group.restart.policy != "never":
-            chair.losses, chair.elsewhere = chair.losses + 1, before.restarts - chair.losses
-            reason = f"its machine {before.node} is gone; another place is asked for"
-            chair.member = replace(
+            actor.losses, actor.elsewhere = actor.losses + 1, before.restarts - actor.losses
+            reason = f"its machine {before.node} is gone; another node is requested"
+            actor.member = replace(
                 before, state="pending", restarts=before.restarts + 1, node="", since_s=now_s, reason=reason
             )
 
-    def _explain(self, entry: ControlledGroup, chair: ActorRecord) -> None:
-        """Say why a member has no place yet."""
-        group, index = entry.group, chair.member.index
-        first, size = next(t for t in entry.tranches if t[0] <= index < t[0] + t[1])
-        table = placement_group_table(self._tranche(group, first, size))
+    def _explain(self, entry: ControlledGroup, actor: ActorRecord) -> None:
+        """Set the reason why a member has no node yet."""
+        group, index = entry.group, actor.member.index
+        first, size = next(p for p in entry.placement_groups if p[0] <= index < p[0] + p[1])
+        table = placement_group_table(self._placement_group(group, first, size))
         if table.get("state") in ("PENDING", "RESCHEDULING"):
-            lost = chair.member.reason if chair.losses and "is gone" in chair.member.reason else ""
+            lost = actor.member.reason if actor.losses and "is gone" in actor.member.reason else ""
             before = f"{lost.partition(';')[0]}; " if lost else ""
-            why = f"{before}no room for it: {asked_for(group.resources)}; {free_in_words()}"
-            chair.member = replace(chair.member, reason=why)
+            why = f"{before}no capacity: {requested_text(group.resources)}; {free_text()}"
+            actor.member = replace(actor.member, reason=why)
 
-    def _dismiss(self, entry: ControlledGroup, index: int, chair: ActorRecord, now_s: float) -> None:
-        """Let a member end in its own time, then its seat."""
-        if chair.ending_s is None:
-            chair.ending_s = now_s
-            chair.handle.end.remote()
-        waits = actor_state(chair.handle) in NOT_BEGUN
-        late = now_s > chair.ending_s + entry.group.grace_s + FORCE_S
-        if chair.ended or waits or late:
-            ray.kill(chair.handle, no_restart=True)
-            del entry.chairs[index]
+    def _dismiss(self, entry: ControlledGroup, index: int, actor: ActorRecord, now_s: float) -> None:
+        """Stop a member within its grace, then kill its actor."""
+        if actor.ending_s is None:
+            actor.ending_s = now_s
+            actor.handle.end.remote()
+        waits = actor_state(actor.handle) in NOT_BEGUN
+        late = now_s > actor.ending_s + entry.group.grace_s + FORCE_S
+        if actor.ended or waits or late:
+            ray.kill(actor.handle, no_restart=True)
+            del entry.actors[index]
 
     def _clear(self, key: str, entry: ControlledGroup) -> None:
-        """Give back placement groups that nobody sits in, and forget what is over."""
+        """Remove placement groups without members, and forget stopped groups."""
         for index in [index for index in entry.lost if index >= entry.count]:
             del entry.lost[index]
         empty = [
             (first, size)
-            for first, size in entry.tranches
-            if first >= entry.count and not any(first <= i < first + size for i in entry.chairs)
+            for first, size in entry.placement_groups
+            if first >= entry.count and not any(first <= i < first + size for i in entry.actors)
         ]
         for first, size in empty:
-            remove_placement_group(self._tranche(entry.group, first, size))
+            remove_placement_group(self._placement_group(entry.group, first, size))
             self._places.pop(f"{self._namespace}:{key}#{first}", None)
-            entry.tranches.remove((first, size))
+            entry.placement_groups.remove((first, size))
             self._save(key)
-        if entry.stopping and not entry.tranches and not entry.chairs:
+        if entry.stopping and not entry.placement_groups and not entry.actors:
             internal_kv._internal_kv_del(key, namespace=self._store)
             del self._entries[key]
 
@@ -331,26 +332,28 @@ class RayController:
         written = {
             "group": msgspec.Raw(group_bytes(entry.group)),
             "stopping": entry.stopping,
-            "tranches": entry.tranches,
+            "placement_groups": entry.placement_groups,
             "lost": list(entry.lost.values()),
         }
         internal_kv._internal_kv_put(key, msgspec.json.encode(written), namespace=self._store)
 
     def _load(self, key: str) -> None:
         written = internal_kv._internal_kv_get(key, namespace=self._store)
-        told = msgspec.json.decode(written)
-        group = group_from(msgspec.json.encode(told["group"]))
-        tranches = [(int(first), int(size)) for first, size in told["tranches"]]
-        lost = {member.index: member for member in msgspec.convert(told["lost"], list[Member])}
-        entry = self._entries[key] = ControlledGroup(group, bool(told["stopping"]), tranches, lost=lost)
+        fields = msgspec.json.decode(written)
+        group = group_from(msgspec.json.encode(fields["group"]))
+        placement_groups = [(int(first), int(size)) for first, size in fields["placement_groups"]]
+        lost = {member.index: member for member in msgspec.convert(fields["lost"], list[Member])}
+        entry = self._entries[key] = ControlledGroup(
+            group, bool(fields["stopping"]), placement_groups, lost=lost
+        )
         for index in range(entry.covered):
             with contextlib.suppress(ValueError):  # no such actor
                 handle = ray.get_actor(f"{key}#{index}", namespace=self._namespace)
-                entry.chairs[index] = ActorRecord(handle, Member(index, "pending", reason=ASKED))
+                entry.actors[index] = ActorRecord(handle, Member(index, "pending", reason=REQUESTED))
 
 
 def bundle_of(need: Resources) -> dict[str, float]:
-    """Return what Ray sets aside for one member."""
+    """Return the bundle that Ray reserves for one member."""
     bundle: dict[str, float] = {"CPU": need.cores if need.cores is not None else A_LITTLE}
     if need.memory_bytes is not None:
         bundle["memory"] = float(need.memory_bytes)
@@ -360,7 +363,7 @@ def bundle_of(need: Resources) -> dict[str, float]:
 
 
 def nodes_of_ray() -> tuple[Node, ...]:
-    """Return the machines of the cluster, those that are gone too."""
+    """Return the nodes of the cluster, including dead ones."""
     free = ray_state.available_resources_per_node()
     return tuple(
         Node(
@@ -382,23 +385,23 @@ def node_is_gone(address: str) -> bool:
 
 
 def actor_state(handle: Any) -> str:
-    """Return the state of an actor in Ray's own words, e.g. RESTARTING; DEAD when Ray forgot it."""
+    """Return Ray's state of an actor, e.g. RESTARTING; DEAD when Ray does not know it."""
     return str(ray_state.actors(handle._actor_id.hex()).get("State", GONE))
 
 
-def asked_for(need: Resources) -> str:
-    told = [f"{need.cores or 0:g} cores"]
+def requested_text(need: Resources) -> str:
+    amounts = [f"{need.cores or 0:g} cores"]
     if need.memory_bytes is not None:
-        told.append(f"{format_bytes(need.memory_bytes)} of memory")
+        amounts.append(f"{format_bytes(need.memory_bytes)} of memory")
     if need.gpus:
-        told.append(f"{need.gpus} GPUs")
-    return f"{', '.join(told)} are asked for"
+        amounts.append(f"{need.gpus} GPUs")
+    return f"{', '.join(amounts)} are requested"
 
 
-def free_in_words() -> str:
+def free_text() -> str:
     nodes = [node for node in nodes_of_ray() if node.alive]
     return "free are " + ", ".join(f"{node.free.cores or 0:g} cores at {node.name}" for node in nodes)
 
 
-def _resources(told: dict[str, float]) -> Resources:
-    return Resources(told.get("CPU", 0.0), int(told.get("memory", 0)), int(told.get("GPU", 0)))
+def _resources(amounts: dict[str, float]) -> Resources:
+    return Resources(amounts.get("CPU", 0.0), int(amounts.get("memory", 0)), int(amounts.get("GPU", 0)))

@@ -1,4 +1,4 @@
-"""One process on one machine: kept running, confined, identified.
+"""Supervision of one process on one machine: restarts, resource limits, isolation, identity.
 
 `process_supervisor` starts a member of a group, watches it and restarts it as `restarts` decides.
 `cgroup_limits` bounds cores and memory; `sandbox` starts a tenant's process so that it cannot reach another

@@ -1,4 +1,4 @@
-"""What a tenant has on this machine's disk: how much it is, and logs that grow no further than they may."""
+"""Disk usage of a tenant on this machine, and trimming of logs to their limit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 BLOCK = 512
-"""The unit of st_blocks, whatever the file system's own is (stat(2)): what is really on the disk."""
+"""The unit of st_blocks on every file system (stat(2)): the space really used."""
 COMMON = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))
-"""Where everybody may write: what lies there and belongs to a tenant's user counts as the tenant's."""
-DROPPED = b"... earlier lines are gone: this log may hold %d bytes\n"
+"""Directories that all users may write to: files of a tenant's user there count as the tenant's."""
+DROPPED = b"... earlier lines were dropped: the limit of this log is %d bytes\n"
 
 
 def bytes_of(home: Path, uid: int | None, enough: int) -> int:
-    """Return how many bytes a tenant has on disk; no more is counted once it is more than `enough`."""
+    """Return how many bytes a tenant has on disk; counting stops above `enough`."""
     total, linked = 0, set[tuple[int, int]]()
     for entry in _entries(home, uid):
         with contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ def _entries(home: Path, uid: int | None) -> Iterator[os.DirEntry[str]]:
 
 
 def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield all that is in a directory, at any depth; links are not followed."""
+    """Yield all entries below a directory; links are not followed."""
     waiting = [str(folder)]
     while waiting:
         for entry in _listed(Path(waiting.pop())):
@@ -55,22 +55,22 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
-    except OSError:  # gone meanwhile
+    except OSError:  # removed meanwhile
         return []
 
 
-def trim(log: Path, most: int) -> bool:
-    """Drop the older half of a log that is too long; whoever writes it goes on at its end."""
+def trim(log: Path, limit: int) -> bool:
+    """Drop the older half of a log that is too long; its writer appends, so it continues at the new end."""
     try:
         descriptor = os.open(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
     except OSError:
         return False
     with open(descriptor, "r+b", buffering=0) as file:
         size = os.fstat(descriptor).st_size
-        if size <= most:
+        if size <= limit:
             return False
-        note = DROPPED % most
-        kept = os.pread(descriptor, most // 2 - len(note), size - most // 2 + len(note))
+        note = DROPPED % limit
+        kept = os.pread(descriptor, limit // 2 - len(note), size - limit // 2 + len(note))
         os.ftruncate(descriptor, 0)
         file.write(note + kept.partition(b"\n")[2])
     return True

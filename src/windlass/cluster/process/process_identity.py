@@ -1,4 +1,4 @@
-"""Tells a process from another one that got its number later."""
+"""Distinguishes a process from a later one with the same pid."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 PROC = Path("/proc")
 _STATE, _START = 0, 19
-"""Fields of /proc/PID/stat behind the name, which may itself hold blanks and brackets (proc(5))."""
+"""Fields of /proc/PID/stat after the name, which may contain blanks and brackets (proc(5))."""
 
 
 def birth_of(pid: int) -> str:
-    """Return what no other process has: the boot and the tick in which it began; "" when it does not run.
+    """Return what identifies a process: the boot id and its start tick; "" when it does not run.
 
-    One that has ended and was not collected yet does not run.
+    A zombie does not run.
     """
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
@@ -27,12 +27,12 @@ def birth_of(pid: int) -> str:
 
 
 def runs(pid: int, birth: str) -> bool:
-    """Whether this very process runs."""
+    """Whether exactly this process runs."""
     return pid > 0 and bool(birth) and birth_of(pid) == birth
 
 
 def signal_one(pid: int, birth: str, number: signal.Signals) -> None:
-    """Send a signal to this very process, if it runs: a descriptor holds on to it while we look."""
+    """Send a signal to exactly this process, if it runs: the pidfd refers to it while we check."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:
@@ -43,10 +43,10 @@ def signal_one(pid: int, birth: str, number: signal.Signals) -> None:
 
 
 def kill_rest(pid: int, birth: str) -> None:
-    """End what a process has started and left behind: the group whose number is its own.
+    """Kill what a process has started and left behind: the process group with its pid as number.
 
-    A group keeps its number while it has members. So the number is a stranger's only where a process of
-    another birth has it.
+    A process group keeps its number while it has members. So the number belongs to another group only if a
+    process with another start time has that pid.
     """
     now = birth_of(pid)
     if now in ("", birth):

@@ -1,9 +1,9 @@
-"""Keeps one member of a group running on this machine: starts it, watches it, starts it again, ends it.
+"""Supervises one member of a group on this machine: starts it, watches it, restarts it, ends it.
 
-    pending -> running -> pending (after a pause) -> running ... -> done | failed
+    pending -> running -> pending (after a delay) -> running ... -> done | failed
 
-What it knows is a Record. Whoever has the record goes on where the last keeper left off, with the process
-that runs if it still does.
+Its state is a MemberRecord. Another supervisor that gets the record takes over, with the running process if
+it is still alive.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from windlass.cluster.launch.local_process import ALLOCATOR
 from windlass.cluster.process.cgroup_limits import ResourceLimits
 from windlass.cluster.process.process_identity import birth_of, kill_rest, runs, signal_one
 from windlass.cluster.process.restarts import Next, decide
-from windlass.cluster.process.sandbox import Gated, Unready, private, private_file, secrets, spawn
-from windlass.cluster.process.sandbox import environment as walled_environment
+from windlass.cluster.process.sandbox import SandboxedProcess, Unready, private, private_file, secrets, spawn
+from windlass.cluster.process.sandbox import environment as isolated_environment
 from windlass.spec.protocol.entrypoint import EXIT, PARENT
 
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """What is known of a member, as it is written down for the next keeper."""
+    """The state of a member, as it is stored for the next supervisor."""
 
     index: int
     state: State = "pending"
@@ -40,7 +40,7 @@ class MemberRecord:
     pid: int = 0
     birth: str = ""
     again_s: float = 0.0
-    """When it is to be started, in seconds of Unix time."""
+    """When to start it, in seconds of Unix time."""
 
     @property
     def over(self) -> bool:
@@ -60,7 +60,7 @@ class MemberRecord:
 
 
 class ProcessSupervisor:
-    """Keeps the process of one member. Time is Unix time, so that a record means the same to the next."""
+    """Supervises the process of one member. Times are Unix time, so that records can be handed over."""
 
     def __init__(
         self,
@@ -70,19 +70,19 @@ class ProcessSupervisor:
         *,
         environment: Callable[[], Mapping[str, str]],
         parent: str,
-        fence: Callable[[], ResourceLimits],
+        limits: Callable[[], ResourceLimits],
     ) -> None:
-        """`parent` is whom the process ends with (spec.protocol.entrypoint); the others are asked at every start."""
+        """The process ends with `parent` (spec.protocol.entrypoint); the callables run at every start."""
         self.group, self.record, self.log = group, record, log
-        self._environment, self._parent, self._build = environment, parent, fence
+        self._environment, self._parent, self._build_limits = environment, parent, limits
         self._child: subprocess.Popen[bytes] | None = None
-        self._fence = fence() if record.pid else None
+        self._limits = limits() if record.pid else None
         self._force_s: float | None = None
         self._expelled = ""
 
     @property
     def ended(self) -> bool:
-        """Whether no process is left of it."""
+        """Whether it has no process."""
         return self.record.pid == 0
 
     @property
@@ -90,26 +90,26 @@ class ProcessSupervisor:
         return self._force_s is not None
 
     def step(self, now_s: float) -> None:
-        """Look at the process; start it when its time has come."""
+        """Check the process; start it when it is due."""
         record = self.record
         if record.pid:
             code, over = self._look()
             if over:
-                self._bury(code, now_s)
+                self._reap(code, now_s)
             elif self._force_s is not None and now_s >= self._force_s:
                 self._kill()
         elif record.state == "pending" and not self.ending and now_s >= record.again_s:
             self._start(now_s)
 
     def end(self, now_s: float) -> None:
-        """Ask the process to end; `step` sees to it that it does. No other one is started."""
+        """Send SIGTERM; `step` kills the process after its grace. It is not restarted."""
         if self._force_s is None:
             self._force_s = now_s + self.group.grace_s
             if self.record.pid:
                 signal_one(self.record.pid, self.record.birth, signal.SIGTERM)
 
     def expel(self, reason: str, now_s: float) -> None:
-        """End the process at once and start no other: it took what is not its own."""
+        """Kill the process at once and do not restart it: its tenant exceeded a quota."""
         if not self.record.over and not self._expelled:
             self._expelled = reason
             if self.record.pid:
@@ -118,46 +118,46 @@ class ProcessSupervisor:
                 self._settle(None, now_s, reason)
 
     def _start(self, now_s: float) -> None:
-        """Start the process, and hold it to its limits before it has done anything."""
-        walls = self.group.walls
+        """Start the process, and apply its limits before it does anything."""
+        isolation = self.group.isolation
         unset = sorted(name for name in self.group.secrets if name not in os.environ)
-        if unset and walls is None:
+        if unset and isolation is None:
             reason = f"needs the variable {unset[0]}, which is not set on this machine"
             self.record = replace(self.record, state="failed", since_s=now_s, reason=reason)
             return
-        self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if walls is None else 0o711)
-        self._fence = self._build()
+        self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if isolation is None else 0o711)
+        self._limits = self._build_limits()
         try:
-            gated = None if walls is None else self._spawn_walled(walls)
-            self._child = self._spawn() if gated is None else gated.process
+            sandboxed = None if isolation is None else self._spawn_isolated(isolation)
+            self._child = self._spawn() if sandboxed is None else sandboxed.process
         except Unready as error:
             self._expelled = error.message
             self._settle(None, now_s, error.message)
             return
-        except OSError as error:  # no memory, no processes left
+        except OSError as error:  # out of memory or processes
             self._settle(None, now_s, f"could not be started: {error.strerror}")
             return
         pid = self._child.pid
-        self._fence.take_in(pid)
-        if gated is not None:
-            gated.open()
+        self._limits.apply_to(pid)
+        if sandboxed is not None:
+            sandboxed.release()
         self.record = replace(
             self.record, state="running", pid=pid, birth=birth_of(pid), since_s=now_s, reason=""
         )
 
-    def _spawn_walled(self, walls: Isolation) -> Gated:
+    def _spawn_isolated(self, isolation: Isolation) -> SandboxedProcess:
         group, own = self.group, {PARENT: self._parent, EXIT: str(self._exit_file), "PYTHONUNBUFFERED": "1"}
         environment = {
-            **walled_environment(group, os.environ),
+            **isolated_environment(group, os.environ),
             **self._environment(),
             **secrets(group),
             **own,
         }
-        private_file(self._exit_file, walls)
+        private_file(self._exit_file, isolation)
         with open(self.log, "ab", opener=private) as log:
-            command = [walls.python or sys.executable, "-m", group.module, *group.args]
-            memory = None if self._fence is None or self._fence.groups else group.resources.memory_bytes
-            return spawn(walls, command, environment, log, data_bytes=memory)
+            command = [isolation.python or sys.executable, "-m", group.module, *group.args]
+            memory = None if self._limits is None or self._limits.groups else group.resources.memory_bytes
+            return spawn(isolation, command, environment, log, data_bytes=memory)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         self._exit_file.unlink(missing_ok=True)
@@ -173,17 +173,17 @@ class ProcessSupervisor:
             )
 
     def _look(self) -> tuple[int | None, bool]:
-        """Return the exit code, if it can be known, and whether the process has ended.
+        """Return the exit code, if known, and whether the process has ended.
 
-        Only of a child the system tells how it ended; one that was adopted has left word itself, or was
-        killed.
+        The kernel reports exit codes only of children; an adopted process has written its own to a file, or
+        was killed.
         """
         record = self.record
         if self._child is None:
             return (None, False) if runs(record.pid, record.birth) else (self._left_code(), True)
         if os.waitid(os.P_PID, record.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None, False
-        kill_rest(record.pid, record.birth)  # before its number is free to be another's
+        kill_rest(record.pid, record.birth)  # before its pid can be reused
         return self._child.wait(), True
 
     def _left_code(self) -> int | None:
@@ -192,16 +192,17 @@ class ProcessSupervisor:
         except (OSError, ValueError):
             return None
 
-    def _bury(self, code: int | None, now_s: float) -> None:
+    def _reap(self, code: int | None, now_s: float) -> None:
+        """End what the process left behind, and settle its record."""
         record = self.record
         if self._child is None:
             kill_rest(record.pid, record.birth)
-        self._settle(code, now_s, self._fence.overrun if self._fence is not None else "")
+        self._settle(code, now_s, self._limits.overrun if self._limits is not None else "")
 
     def _settle(self, code: int | None, now_s: float, cause: str) -> None:
-        """Decide what becomes of a member that has no process."""
-        if self._fence is not None:
-            self._fence.release()
+        """Decide the next state of a member whose process is gone."""
+        if self._limits is not None:
+            self._limits.release()
         record, ran_s = self.record, now_s - self.record.since_s
         after = decide(self.group.restart, code=code, restarts=record.restarts, ran_s=ran_s, cause=cause)
         if self._expelled:
@@ -217,7 +218,7 @@ class ProcessSupervisor:
             birth="",
             again_s=now_s + after.wait_s,
         )
-        self._child = self._fence = None
+        self._child = self._limits = None
 
     def _kill(self) -> None:
         record = self.record

@@ -1,4 +1,4 @@
-"""Decides what becomes of a member that has ended."""
+"""Decides whether a member that has ended is restarted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.spec.errors import AskedWrongly
 
 @dataclass(frozen=True)
 class Next:
-    """The state after an end, the pause until the next start, and why."""
+    """The next state of a member, the delay until its next start, and the reason."""
 
     state: State
     wait_s: float = 0.0
@@ -19,24 +19,24 @@ class Next:
 
 
 def decide(restart: Restart, *, code: int | None, restarts: int, ran_s: float, cause: str = "") -> Next:
-    """Return what to do with a member that was started again `restarts` times before.
+    """Return what to do with a member that was restarted `restarts` times before.
 
-    Who was asked wrongly would be again, so it stays failed. `cause` is what the keeper knows better than
-    the exit code says, e.g. that the member ran out of memory.
+    A member with invalid input stays failed: it would fail again. `cause` is what the supervisor knows beyond
+    the exit code, e.g. that the member ran out of memory.
     """
-    cause = cause or ("ended, and nobody saw how" if code is None else cause_of(code))
+    cause = cause or ("ended with an unknown exit code" if code is None else cause_of(code))
     if code == 0 and restart.policy != "always":
-        return Next("done", reason="ended well")
+        return Next("done", reason="finished")
     if restart.policy == "never" or code == AskedWrongly.exit_code:
         return Next("failed", reason=cause)
-    if code != 0 and restarts >= restart.most:
+    if code != 0 and restarts >= restart.max_restarts:
         return Next("failed", reason=f"{cause}, for the {_th(restarts + 1)} time")
     wait_s = pause_s(restart, 0 if ran_s >= restart.max_back_off_s else restarts)
-    return Next("pending", wait_s, f"{cause}; it is started again")
+    return Next("pending", wait_s, f"{cause}; it is restarted")
 
 
 def pause_s(restart: Restart, streak: int) -> float:
-    """Return the pause after `streak` starts in a row that did not last."""
+    """Return the delay after `streak` short-lived starts in a row."""
     return float(min(restart.max_back_off_s, restart.back_off_s * 2 ** min(streak, 32)))
 
 

@@ -1,9 +1,10 @@
-"""Where a tenant's process waits until it is held to its limits: `python -I -S sandbox_exec.py LIMITS -- COMMAND`.
+"""Waits until the limits of a tenant's process are applied, then executes its command.
 
-It is already the tenant's user, so it can take nothing but less: it lowers its limits ("core=0,nproc=64"),
-gives up ever gaining rights by what it executes, waits for a line on standard input, and becomes the
-command. Whoever should send that line puts it into its control group first. It runs by its path and needs
-nothing but Python's own library.
+    python -I -S sandbox_exec.py LIMITS -- COMMAND
+
+It already runs as the tenant's user. It lowers its limits ("core=0,nproc=64"), sets no_new_privs, waits for a
+line on standard input, and executes the command. The supervisor moves it into its control group before it
+sends that line. It is run by its path and needs only the standard library.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ import sys
 from contextlib import suppress
 
 _PR_SET_NO_NEW_PRIVS = 38
-NOBODY_CAME = 125
+NOT_RELEASED = 125
 
 
 def main(limits: str, command: list[str]) -> None:
@@ -21,13 +22,13 @@ def main(limits: str, command: list[str]) -> None:
         name, _, amount = limit.partition("=")
         what = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(what)[1]
-        most = int(amount) if hard == resource.RLIM_INFINITY else min(int(amount), hard)
-        resource.setrlimit(what, (most, most))
+        value = int(amount) if hard == resource.RLIM_INFINITY else min(int(amount), hard)
+        resource.setrlimit(what, (value, value))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.read(0, 1) != b"\n":
-        os._exit(NOBODY_CAME)
-    with suppress(OSError):  # it is there, or cannot be: then whoever needs it says so
+        os._exit(NOT_RELEASED)
+    with suppress(OSError):  # it exists, or cannot be created: then its user reports it
         os.mkdir(os.environ["TMPDIR"], 0o700)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.execv(command[0], command)

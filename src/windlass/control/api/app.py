@@ -1,21 +1,21 @@
 """The control API: what `windlass jobs`, `models` and `plan` do, over HTTP, for pages and programs.
 
 GET  /v1/jobs                                    all runs
-GET  /v1/jobs/{name}/{number}                    how one stands
-GET  /v1/jobs/{name}/{number}/journal            what it told; as server-sent events, while it tells it
+GET  /v1/jobs/{name}/{number}                    the state of one run
+GET  /v1/jobs/{name}/{number}/journal            its records; or as server-sent events while it runs
 GET  /v1/jobs/{name}/{number}/audit              whether every sample was used exactly once
 GET  /v1/jobs/{name}/{number}/goodput            where every second went
-GET  /v1/jobs/{name}/{number}/incidents          what went wrong, in plain words
+GET  /v1/jobs/{name}/{number}/incidents          what went wrong, as sentences
 POST /v1/jobs/{name}/{number}/set                change settings
 POST /v1/jobs/{name}/{number}/scale              change the number of workers
 POST /v1/jobs/{name}/{number}/pause|resume|stop|undo
 /v1/models...                                    models.py: the registry
 /v1/plan...                                      plans.py: the planner
-/v1/queue... /v1/shares... /v1/plane             queue.py: what shall run on the cluster
+/v1/queue... /v1/shares... /v1/plane             queue.py: the job queue of the cluster
 GET  /healthz                                    without a key
-GET  /openapi.json                               all of this, for programs
+GET  /openapi.json                               the OpenAPI document
 
-Routes only translate; what may be asked for is decided in runs/run_settings.py, for the command line too.
+Routes only translate; what may be changed is decided in runs/run_settings.py, as for the command line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from starlette.responses import Response
 
 from windlass import __version__
 from windlass.control.api import models, plans, queue
-from windlass.control.api.bodies import OwnRoute, body_of, home_of, lodging_of, read_body, with_rights
+from windlass.control.api.bodies import OwnRoute, body_of, home_of, read_body, tenant_context, with_rights
 from windlass.control.api.control_errors import ControlError, refusal, respond
 from windlass.control.api.control_keys import ControlKeys, GatewayKey
 from windlass.control.api.journal import finite, follow, read_records
@@ -51,8 +51,8 @@ from windlass.http.openapi import Documented
 from windlass.runs.audit import audit
 from windlass.runs.goodput import goodput
 from windlass.runs.incidents import incidents
-from windlass.runs.run_settings import ask_for, pause, scale, stop, undo, unpause
-from windlass.runs.run_status import RunState, all_runs, facts_of, find_run, journal_of, standing_of
+from windlass.runs.run_settings import pause, request_settings, scale, stop, undo, unpause
+from windlass.runs.run_status import RunState, all_runs, facts_of, find_run, journal_of, state_of
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import NotFound, WindlassError, did_you_mean
 from windlass.spec.protocol.control import (
@@ -95,9 +95,9 @@ ROUTERS = (router, models.router, plans.router, queue.router)
 def build_app(
     home: Path, *, loopback: bool = True, keys: GatewayKey | None = None, plane: ControlPlane | None = None
 ) -> FastAPI:
-    """Put the routes and the guard together, for the runs of one home; without `keys`, with the home's.
+    """Build the app with its routes and middleware, for the runs of one home; `keys` default to the home's.
 
-    With a `plane` there is a queue, too; it works for as long as the app runs.
+    With a `plane` there is a queue, too; its threads run as long as the app.
     """
     app = ControlApi(
         title="Windlass control",
@@ -108,7 +108,7 @@ def build_app(
         lifespan=_lifespan,
     )
     app.state.home, app.state.plane = home, plane
-    app.state.house = TenantRegistry(home) if plane is None else plane.house
+    app.state.tenants = TenantRegistry(home) if plane is None else plane.tenants
     for each in ROUTERS:
         app.include_router(each)
     app.add_middleware(ControlMiddleware, keys=keys or ControlKeys(home), loopback=loopback)
@@ -120,7 +120,7 @@ def build_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Have processes for plans at hand, and keep the queue moving, for as long as the app runs."""
+    """Run the planner pool and the control plane for as long as the app runs."""
     app.state.planners = Planners()
     plane: ControlPlane | None = app.state.plane
     if plane is not None:
@@ -134,7 +134,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 class ControlApi(Documented):
-    """The API, with keys asked for on every route but one."""
+    """The API, with a key required on every route but one."""
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
@@ -148,21 +148,21 @@ class ControlApi(Documented):
 
 @router.get("/healthz")
 async def show_health() -> ControlHealth:
-    """Say that the process lives; the only answer without a key."""
+    """Report that the process is alive; the only route without a key."""
     return ControlHealth()
 
 
 @router.get("/v1/jobs")
 def list_jobs(request: Request) -> JobList:
-    """List all runs and how they stand."""
-    standings = [standing_of(folder) for folder in all_runs(home_of(request))]
-    return JobList(jobs=[_reply(standing) for standing in standings])
+    """List all runs and their states."""
+    states = [state_of(folder) for folder in all_runs(home_of(request))]
+    return JobList(jobs=[_reply(state) for state in states])
 
 
 @router.get("/v1/jobs/{name}/{number}")
 def show_job(request: Request, name: Name, number: Number) -> JobReply:
-    """Show how a run stands, what was changed in it and by whom."""
-    return _reply(standing_of(_folder(request, name, number)))
+    """Show the state of a run, what was changed in it and by whom."""
+    return _reply(state_of(_folder(request, name, number)))
 
 
 @router.get(
@@ -174,10 +174,10 @@ async def show_journal(
     request: Request,
     name: Name,
     number: Number,
-    after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
-    most: Annotated[int, Query(ge=1, le=MAX_RECORDS, description="at most so many records")] = 1000,
+    after: Annotated[int, Query(ge=0, description="skip this many records")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_RECORDS, description="at most this many records")] = 1000,
 ) -> JournalPart | Response:
-    """Read what a run told. With `Accept: text/event-stream`, record by record until the run ends."""
+    """Read the journal of a run. With `Accept: text/event-stream`, record by record until the run ends."""
 
     def rights(work: Callable[[], T]) -> T:
         return with_rights(request, work)
@@ -185,41 +185,43 @@ async def show_journal(
     folder = await run_in_threadpool(rights, lambda: _folder(request, name, number))
     if "text/event-stream" in request.headers.get("accept", ""):
         return follow(folder, max(after, _last_event(request)), rights)
-    records = await run_in_threadpool(rights, lambda: read_records(folder, after, most))
+    records = await run_in_threadpool(rights, lambda: read_records(folder, after, limit))
     return JournalPart(records=records, next=after + len(records))
 
 
 @router.get("/v1/jobs/{name}/{number}/audit")
 def audit_job(request: Request, name: Name, number: Number) -> AuditReply:
-    """Prove from the ledger that every sample was used exactly once, or name what was not."""
+    """Check in the ledger that every sample was used exactly once, or name those that were not."""
     found = audit(_folder(request, name, number).path)
     return AuditReply(ok=found.ok, facts=finite(found.facts()))
 
 
 @router.get("/v1/jobs/{name}/{number}/goodput")
 def show_goodput(request: Request, name: Name, number: Number) -> GoodputReply:
-    """Say where every second of a run went."""
+    """Show where every second of a run went."""
     return GoodputReply.model_validate(goodput(journal_of(_folder(request, name, number))).facts())
 
 
 @router.get("/v1/jobs/{name}/{number}/incidents")
 def list_incidents(request: Request, name: Name, number: Number) -> Incidents:
-    """Say what went wrong in a run, when it was seen, what was done and what it cost."""
+    """List what went wrong in a run, when it was detected, what was done and what it cost."""
     found = incidents(journal_of(_folder(request, name, number)))
     return Incidents(incidents=[finite(incident.facts()) for incident in found])
 
 
 @router.post("/v1/jobs/{name}/{number}/set", openapi_extra=body_of(SetBody))
 async def set_job(request: Request, name: Name, number: Number) -> SettingsRequested:
-    """Ask a run to go on with other settings from its next step border on."""
+    """Change settings of a run, from its next step on."""
     body = await read_body(request, SetBody)
     wanted = [assignment(key, value) for key, value in body.changes.items()]
-    return await _asked(request, name, number, lambda folder, by: ask_for(folder, wanted, by=by))
+    return await _request_change(
+        request, name, number, lambda folder, by: request_settings(folder, wanted, by=by)
+    )
 
 
 @router.post("/v1/jobs/{name}/{number}/scale", openapi_extra=body_of(ScaleBody))
 async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
-    """Ask an elastic run to go on with another number of workers."""
+    """Change the number of workers of an elastic run."""
     body = await read_body(request, ScaleBody)
 
     def work() -> Scaled:
@@ -232,30 +234,30 @@ async def scale_job(request: Request, name: Name, number: Number) -> Scaled:
 
 @router.post("/v1/jobs/{name}/{number}/pause", openapi_extra=body_of(Nothing, required=False))
 async def pause_job(request: Request, name: Name, number: Number) -> SettingsRequested:
-    """Ask a run to wait at its next step border."""
+    """Pause a run before its next step."""
     await read_body(request, Nothing)
-    return await _asked(request, name, number, lambda folder, by: pause(folder, by=by))
+    return await _request_change(request, name, number, lambda folder, by: pause(folder, by=by))
 
 
 @router.post("/v1/jobs/{name}/{number}/resume", openapi_extra=body_of(Nothing, required=False))
 async def resume_job(request: Request, name: Name, number: Number) -> SettingsRequested:
-    """Ask a paused run to go on."""
+    """Resume a paused run."""
     await read_body(request, Nothing)
-    return await _asked(request, name, number, lambda folder, by: unpause(folder, by=by))
+    return await _request_change(request, name, number, lambda folder, by: unpause(folder, by=by))
 
 
 @router.post("/v1/jobs/{name}/{number}/stop", openapi_extra=body_of(Nothing, required=False))
 async def stop_job(request: Request, name: Name, number: Number) -> SettingsRequested:
-    """Ask a run to save a checkpoint and end."""
+    """Let a run save a checkpoint and end."""
     await read_body(request, Nothing)
-    return await _asked(request, name, number, lambda folder, by: stop(folder, by=by))
+    return await _request_change(request, name, number, lambda folder, by: stop(folder, by=by))
 
 
 @router.post("/v1/jobs/{name}/{number}/undo", openapi_extra=body_of(Nothing, required=False))
 async def undo_job(request: Request, name: Name, number: Number) -> SettingsRequested:
-    """Ask a run to go back to the settings before its last change."""
+    """Undo the last change of settings."""
     await read_body(request, Nothing)
-    return await _asked(request, name, number, lambda folder, by: undo(folder, by=by))
+    return await _request_change(request, name, number, lambda folder, by: undo(folder, by=by))
 
 
 def assignment(key: str, value: Value) -> str:
@@ -265,7 +267,7 @@ def assignment(key: str, value: Value) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
-async def _asked(
+async def _request_change(
     request: Request, name: str, number: str, ask: Callable[[RunFolder, str], Settings]
 ) -> SettingsRequested:
     def work() -> SettingsRequested:
@@ -276,21 +278,21 @@ async def _asked(
 
 
 def _folder(request: Request, name: str, number: str) -> RunFolder:
-    """Find a run; what could not be the name of one is not looked for."""
+    """Find a run; invalid names are refused without a lookup."""
     if not _NAME.fullmatch(name) or not _NUMBER.fullmatch(number):
         raise NotFound(f"there is no run {plain(name, 100)}/{plain(number, 20)}")
-    folder, lodging = find_run(home_of(request), f"{name}/{number}"), lodging_of(request)
-    if lodging is not None:
-        sound(folder.path, lodging.home)
+    folder, context = find_run(home_of(request), f"{name}/{number}"), tenant_context(request)
+    if context is not None:
+        sound(folder.path, context.home)
     return folder
 
 
-def _reply(standing: RunState) -> JobReply:
-    return JobReply.model_validate(finite(facts_of(standing)))
+def _reply(state: RunState) -> JobReply:
+    return JobReply.model_validate(finite(facts_of(state)))
 
 
 def _last_event(request: Request) -> int:
-    """What a client that lost its connection has seen already."""
+    """Return the number of records that a reconnecting client already has."""
     given = request.headers.get("last-event-id", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else 0
 
@@ -311,12 +313,12 @@ async def _on_wrong_query(request: Request, error: Exception) -> Response:
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    """Say the framework's own refusals (no such path, wrong method) in our envelope."""
+    """Put the framework's own errors (no such path, wrong method) into the envelope of the API."""
     assert isinstance(error, HTTPException)
     path = plain(request.url.path, 100)
     if error.status_code == 405:
         response = respond(
-            ControlError("method_not_allowed", f"{request.method[:20]} {path} is not possible"),
+            ControlError("method_not_allowed", f"{request.method[:20]} {path} is not supported"),
             request.state.request_id,
         )
         response.headers.update(error.headers or {})

@@ -1,4 +1,4 @@
-"""What routes of the control API read: the body of a request, as a checked model or one clear refusal."""
+"""Request helpers of the control API: bodies as checked models, and the tenant of a request."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 def home_of(request: Request) -> Path:
-    """Return whose runs and models are asked about: those of the key's tenant."""
-    lodging = lodging_of(request)
-    return lodging.home if lodging is not None else home_of_all(request)
+    """Return the home of the key's tenant."""
+    context = tenant_context(request)
+    return context.home if context is not None else home_of_all(request)
 
 
 def home_of_all(request: Request) -> Path:
@@ -39,28 +39,28 @@ def home_of_all(request: Request) -> Path:
     return home
 
 
-def lodging_of(request: Request) -> TenantContext | None:
-    """Return where the tenant of the key lives; None for whoever runs the installation.
+def tenant_context(request: Request) -> TenantContext | None:
+    """Return the context of the key's tenant; None for an administrator's key.
 
-    It is looked up once for a request, before the rights of the tenant are taken.
+    It is looked up once per request, before the thread takes the rights of the tenant.
     """
-    if not hasattr(request.state, "lodging"):
+    if not hasattr(request.state, "context"):
         tenant: str | None = request.state.key.tenant
-        house: TenantRegistry = request.app.state.house
-        request.state.lodging = None if tenant is None else house.lodging(tenant)
-    found: TenantContext | None = request.state.lodging
+        tenants: TenantRegistry = request.app.state.tenants
+        request.state.context = None if tenant is None else tenants.context(tenant)
+    found: TenantContext | None = request.state.context
     return found
 
 
 def with_rights(request: Request, work: Callable[[], T]) -> T:
-    """Do something with files that the tenant of the key may do with them, and no more."""
-    lodging = lodging_of(request)
-    with as_user(None if lodging is None else lodging.uid):
+    """Run `work` with the file access rights of the key's tenant."""
+    context = tenant_context(request)
+    with as_user(None if context is None else context.uid):
         return work()
 
 
 class OwnRoute(APIRoute):
-    """A route whose work in threads is done with the rights of whoever asks."""
+    """A route whose work in threads is done with the rights of the caller's tenant."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
         if not inspect.iscoroutinefunction(endpoint):
@@ -86,7 +86,7 @@ def body_of(model: type[ControlBody], *, required: bool = True) -> dict[str, Any
 
 
 async def read_body(request: Request, model: type[B]) -> B:
-    """Read and check a body; none at all is an empty object."""
+    """Read and check a body; an empty body is an empty object."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             body = await _read_bytes(request)

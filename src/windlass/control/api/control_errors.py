@@ -1,4 +1,4 @@
-"""Every way in which the control API refuses, in the one envelope that the gateway has too."""
+"""The error codes of the control API, in the same envelope as the gateway's."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SHARED = (
     "internal",
 )
 CODES = {name: gateway.CODES[name] for name in SHARED} | {
-    "unauthorized": Code(401, PERMISSION, "No key, or none that is known: Authorization: Bearer KEY."),
+    "unauthorized": Code(401, PERMISSION, "No key, or an unknown one: Authorization: Bearer KEY."),
     "forbidden": Code(403, PERMISSION, "The key may read, but this changes something."),
-    "refused": Code(400, REQUEST, "What was asked for cannot be; the message says why, the hint what can."),
-    "run_not_found": Code(404, REQUEST, "There is no such run; GET /v1/jobs lists those that there are."),
+    "refused": Code(
+        400, REQUEST, "The request is invalid; the message says why, the hint what would be right."
+    ),
+    "run_not_found": Code(404, REQUEST, "There is no such run; GET /v1/jobs lists the runs."),
     "model_not_found": Code(
         404, REQUEST, "No such model or version is registered; GET /v1/models lists them."
     ),
     "too_many_requests": Code(
-        429, REQUEST, "A tenant asks too often, or has too many jobs waiting; ask later."
+        429, REQUEST, "A tenant sends too many requests, or has too many jobs waiting; try later."
     ),
-    "in_use": Code(409, REQUEST, "Somebody else holds what this needs right now; try again."),
-    "name_taken": Code(
-        409, REQUEST, "A job of that name goes on; stop it, or give the new one another name."
-    ),
+    "in_use": Code(409, REQUEST, "Another process holds what this needs right now; try again."),
+    "name_taken": Code(409, REQUEST, "An unfinished job has that name; stop it, or choose another name."),
     "failed": Code(500, SERVER, "The store or a process failed; the message says which."),
 }
 
@@ -54,7 +54,7 @@ class ControlError(ApiError):
 
 
 def refusal(error: WindlassError) -> ControlError:
-    """Turn any error of ours into one with a code; what the command line says, HTTP says too."""
+    """Turn any Windlass error into one with a code, with the message that the command line prints."""
     if isinstance(error, ControlError):
         return error
     if isinstance(error, ApiError):

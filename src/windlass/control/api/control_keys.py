@@ -1,9 +1,9 @@
-"""Who may use the control API: keys with a name and scopes, of which only digests are kept.
+"""The keys of the control API, with a name and scopes; only their digests are stored.
 
     HOME/control/keys.json   {"keys": [{"name", "sha256", "scopes", "made", "tenant"}]}, its owner's alone
 
-A key is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made. Inside a
-service the only key is that of its gateways, which no file of the home has.
+A key is 256 random bits, so a plain digest of it reveals nothing; it is shown once, when it is made. Inside a
+service the only key is that of its gateways, which is in no file of the home.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Scope = Literal["read", "write"]
 PREFIX = "wlk_"
 FILE = "keys.json"
 BY = "x-windlass-by"
-"""The header in which a gateway says whose request it passes on."""
+"""The header with the name of the caller whose request a gateway forwards."""
 GATEWAY = "gateway"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 class ControlKey(ConfigModel):
-    """One key, as it is kept."""
+    """One key, as stored."""
 
     name: Name
     sha256: str
     scopes: tuple[Scope, ...]
     made: float
     tenant: str | None = None
-    """Whose jobs it opens; None: all, it is an administrator's."""
+    """The tenant whose data it may access; None: all, it is an administrator's."""
 
 
 class _File(ConfigModel):
@@ -50,7 +50,7 @@ class _File(ConfigModel):
 
 
 class ControlKeys:
-    """The keys of a home. Read at every use, so that one that was dropped is dropped at once."""
+    """The keys of a home. The file is read at every use, so that a dropped key stops working at once."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "control"
@@ -67,7 +67,7 @@ class ControlKeys:
     def make(
         self, name: str, *, scopes: tuple[Scope, ...] = ("read", "write"), tenant: str | None = None
     ) -> str:
-        """Make a key and return it; nobody can read it again."""
+        """Make a key and return it; it cannot be read again."""
         token = PREFIX + secrets.token_urlsafe(32)
         key = {"name": name, "sha256": _digest(token), "scopes": scopes, "made": round(time.time(), 3)}
         if tenant is not None:
@@ -81,7 +81,9 @@ class ControlKeys:
             try:
                 self._write((*keys, ControlKey.model_validate(key)))
             except ValidationError:
-                raise BadInput(f"'{name}' is no name: a-z, 0-9, '.', '_' and '-', at most 63") from None
+                raise BadInput(
+                    f"'{name}' is not a valid name: a-z, 0-9, '.', '_' and '-', at most 63 characters"
+                ) from None
         return token
 
     def drop(self, name: str) -> None:
@@ -92,7 +94,7 @@ class ControlKeys:
             self._write(tuple(key for key in keys if key.name != name))
 
     def find(self, token: str) -> ControlKey | None:
-        """Return the key that a token is; every key is compared, in the same time whatever is sent."""
+        """Return the key of a token; every key is compared, in constant time."""
         digest, found = _digest(token), None
         for key in self.list():
             if hmac.compare_digest(key.sha256, digest):
@@ -100,10 +102,10 @@ class ControlKeys:
         return found
 
     def _write(self, keys: tuple[ControlKey, ...]) -> None:
-        told = {"keys": [key.model_dump(mode="json") for key in keys]}
+        content = {"keys": [key.model_dump(mode="json") for key in keys]}
         with StoreDir(self._folder).writing(FILE) as opened:
             Path(opened.name).chmod(0o600)
-            opened.write(json.dumps(told, indent=1).encode())
+            opened.write(json.dumps(content, indent=1).encode())
 
     def _locked(self) -> AbstractContextManager[None]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,13 +113,13 @@ class ControlKeys:
 
 
 class GatewayKey:
-    """The key of a service's gateways, which have found out who asks them and whether they may."""
+    """The key of a service's gateways, which have authenticated and authorised the caller."""
 
     def __init__(self, token: str) -> None:
         self._digest = _digest(token)
 
     def find(self, token: str, by: str) -> ControlKey | None:
-        """Return a key in the name of whoever asked the gateway."""
+        """Return a key in the name of the gateway's caller."""
         if not hmac.compare_digest(self._digest, _digest(token)):
             return None
         name = by if _NAME.fullmatch(by) else GATEWAY

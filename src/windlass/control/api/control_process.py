@@ -1,7 +1,9 @@
-"""The control API inside a service: `python -m windlass.control.api.control_process --home H --socket S --key F`.
+"""The control API as a process of a service.
 
-It answers gateways only, on a Unix socket and with a key that is in a file, because every user of a machine
-can read command lines. On standard output it writes one line of JSON: {"listening": {"socket": S}}, or
+    python -m windlass.control.api.control_process --home H --socket S --key F
+
+It answers gateways only, on a Unix socket and with a key from a file, because every user of a machine can
+read command lines. On standard output it writes one line of JSON: {"listening": {"socket": S}}, or
 {"error": {"kind", "message", "hint"}}. It ends with the service.
 """
 
@@ -17,7 +19,7 @@ from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entryp
 
 
 def main(argv: list[str]) -> int:
-    """Answer until told to stop; return the exit code."""
+    """Serve until stopped; return the exit code."""
     args = _parse(argv)
     listening = {"listening": {"socket": str(args.socket)}}
     serve_gateways(args.home, args.socket, GatewayKey(args.key.read_text()), lambda: emit(listening))

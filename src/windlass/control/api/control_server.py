@@ -21,9 +21,9 @@ from windlass.http.transport import HttpConnections
 from windlass.spec.serve import Serve, Transport, is_loopback
 
 CONNECTIONS = 2048
-"""At once; each has a bounded time for its head and between requests, so that none is held for nothing."""
+"""Maximum at once; each has a timeout for its headers and between requests, so that none stays idle."""
 LAST_WORDS_S = 1
-"""For answers under way when a service ends; whoever watches a run would watch for ever."""
+"""For responses in progress when a service ends; a client that follows a run would never finish."""
 
 
 def serve_control(
@@ -31,16 +31,16 @@ def serve_control(
     host: str,
     port: int,
     listening: Callable[[str, bool], None],
-    setting: ControlPlaneConfig | None = None,
+    config: ControlPlaneConfig | None = None,
 ) -> None:
-    """Answer until interrupted; `listening` hears the address, and whether it is for this machine alone.
+    """Serve until interrupted; `listening` is called with the address, and whether it is a loopback address.
 
-    With a `setting` there is a queue, and this process may lead it.
+    With a `config` there is a queue, and this process may lead it.
     """
     _log()
     listener = bind(host, port)
     loopback, url = is_loopback(listener.getsockname()[0]), url_of(host, listener)
-    plane = ControlPlane(setting, url) if setting is not None else None
+    plane = ControlPlane(config, url) if config is not None else None
     app = build_app(home, loopback=loopback, plane=plane)
     server = BoundedServer(app)
     listening(url, loopback)
@@ -48,7 +48,7 @@ def serve_control(
 
 
 class BoundedServer(uvicorn.Server):
-    """Ends connections that take too long to ask, as the gateway does."""
+    """Closes connections that are too slow to send a request, as the gateway does."""
 
     def __init__(self, app: FastAPI) -> None:
         self._connections = HttpConnections(Transport(connections=CONNECTIONS))
@@ -64,7 +64,7 @@ class BoundedServer(uvicorn.Server):
 
 
 def serve_gateways(home: Path, path: Path, key: GatewayKey, listening: Callable[[], None]) -> None:
-    """Answer the gateways of a service until interrupted, on a socket that only its owner can open."""
+    """Serve the gateways of a service until interrupted, on a socket that only its owner can open."""
     _log()
     app = build_app(home, keys=key)
     listener = bind_socket(path)
@@ -75,7 +75,7 @@ def serve_gateways(home: Path, path: Path, key: GatewayKey, listening: Callable[
 
 
 def bind_socket(path: Path) -> socket.socket:
-    """Take a Unix socket, also in the place of one whose process has ended."""
+    """Bind a Unix socket; replace one that an ended process left."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

@@ -1,4 +1,4 @@
-"""A run's journal over HTTP: in parts, or as server-sent events while it grows."""
+"""A run's journal over HTTP: page by page, or as server-sent events while it grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from windlass.runs.run_status import goes_on
+from windlass.runs.run_status import is_running
 from windlass.runs.tail import Tail
 from windlass.runs.training import RunFolder
 from windlass.spec.run import JOURNAL
@@ -24,19 +24,19 @@ KEEP_ALIVE_S = 10.0
 LOOK_AT_STAGE_S = 1.0
 
 
-def read_records(folder: RunFolder, after: int, most: int) -> list[dict[str, Any]]:
-    """Return up to `most` records behind the first `after`."""
-    return [finite(record) for record in Tail(folder.path / JOURNAL, after=after).read()[:most]]
+def read_records(folder: RunFolder, after: int, limit: int) -> list[dict[str, Any]]:
+    """Return up to `limit` records after the first `after`."""
+    return [finite(record) for record in Tail(folder.path / JOURNAL, after=after).read()[:limit]]
 
 
 class Rights(Protocol):
-    """With whose rights files are read, in a thread."""
+    """Runs work with the file access rights of the caller, in a thread."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 def follow(folder: RunFolder, after: int, rights: Rights) -> StreamingResponse:
-    """Send every record behind the first `after` as an event, until the run has ended."""
+    """Send every record after the first `after` as an event, until the run has ended."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(_events(folder, after, rights), media_type="text/event-stream", headers=headers)
 
@@ -44,13 +44,13 @@ def follow(folder: RunFolder, after: int, rights: Rights) -> StreamingResponse:
 async def _events(folder: RunFolder, after: int, rights: Rights) -> AsyncGenerator[bytes, None]:
     """Yield events whose id is the number of records up to them; the last one is called "end".
 
-    Whether the run still goes on is asked before its records are read, so that none is missed.
+    The state of the run is read before its records, so that none is missed.
     """
     tail, running, spoke, looked = Tail(folder.path / JOURNAL, after=after), True, time.monotonic(), -math.inf
     while running:
         now = time.monotonic()
         if now - looked >= LOOK_AT_STAGE_S:
-            running, looked = await run_in_threadpool(rights, lambda: goes_on(folder)), now
+            running, looked = await run_in_threadpool(rights, lambda: is_running(folder)), now
         records = await run_in_threadpool(rights, tail.read)
         for number, record in enumerate(records, start=tail.count - len(records) + 1):
             yield f"id: {number}\ndata: {json.dumps(finite(record), ensure_ascii=False)}\n\n".encode()
@@ -65,7 +65,7 @@ async def _events(folder: RunFolder, after: int, rights: Rights) -> AsyncGenerat
 
 
 def finite(value: Any) -> Any:
-    """Write numbers that JSON does not have as null: a loss can become one."""
+    """Replace NaN and infinity by null, which JSON has: a loss can become NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What happens to every request of the control API before its route: an id, an origin check, a key.
+"""Middleware of the control API: every request gets an id, an origin check and a key check.
 
-Nothing is answered without a key but /healthz: a route that somebody adds is closed until a key opens it.
+Only /healthz is answered without a key; a new route needs a key by default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windlass.spec.errors import WindlassError
 OPEN = frozenset(("/healthz",))
 READING = frozenset(("GET", "HEAD"))
 TENANTS = ("/v1/queue", "/v1/shares", "/v1/plane", "/v1/jobs", "/v1/models", "/openapi.json")
-"""Doors that tell a tenant's key of that tenant alone; all others are not there for it."""
+"""Paths that a tenant's key may use, and that show that tenant's data only; all others are 404 for it."""
 
 log = logging.getLogger(__name__)
 
@@ -36,32 +36,32 @@ class ControlMiddleware:
 
     def __init__(self, app: ASGIApp, keys: ControlKeys | GatewayKey, loopback: bool) -> None:
         self._app, self._keys, self._loopback = app, keys, loopback
-        self._turnstile = TenantRateLimiter()
+        self._rate_limiter = TenantRateLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = ResponseScope(scope, send)
+        response = ResponseScope(scope, send)
         try:
             check(scope, loopback=self._loopback)
             key = scope["state"]["key"] = None if scope["path"] in OPEN else self._key(scope)
             with self._counted(key):
-                await self._app(scope, receive, passage.send)
+                await self._app(scope, receive, response.send)
         except WindlassError as error:
-            await respond(refusal(error), passage.request_id)(scope, receive, passage.send)
+            await respond(refusal(error), response.request_id)(scope, receive, response.send)
         except ClientDisconnect:
             pass
-        except Exception as error:  # noqa: BLE001 - the process door of a request
+        except Exception as error:  # noqa: BLE001 - top of a request
             places = traceback.extract_tb(error.__traceback__)[-3:]
             where = " < ".join(f"{place.name}:{place.lineno}" for place in reversed(places))
-            log.error("%s: %s at %s", passage.request_id, type(error).__name__, where)  # noqa: TRY400
-            if passage.status == CLIENT_LEFT:
-                mistake = ControlError("internal", f"a mistake of ours; the log has it: {passage.request_id}")
-                await respond(mistake, passage.request_id)(scope, receive, passage.send)
+            log.error("%s: %s at %s", response.request_id, type(error).__name__, where)  # noqa: TRY400
+            if response.status == CLIENT_LEFT:
+                internal = ControlError("internal", f"internal error {response.request_id} (see the log)")
+                await respond(internal, response.request_id)(scope, receive, response.send)
 
     def _key(self, scope: Scope) -> ControlKey:
-        """Return whose request it is, or refuse it."""
+        """Return the key of a request, or refuse it."""
         headers = Headers(scope=scope)
         given = headers.getlist("authorization")
         kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
@@ -69,24 +69,26 @@ class ControlMiddleware:
         if key is None:
             raise ControlError(
                 "unauthorized",
-                "this needs a key that is known here",
+                "a valid key is required",
                 hint="send Authorization: Bearer KEY; `windlass control` prints one at its first start",
             )
         needed = "read" if scope["method"] in READING else "write"
         if needed not in key.scopes:
-            raise ControlError("forbidden", f"key '{key.name}' may not {needed}", hint="use one that may")
+            raise ControlError(
+                "forbidden", f"key '{key.name}' may not {needed}", hint="use a key with that scope"
+            )
         if key.tenant is not None and not is_tenants(scope["path"]):
             raise ControlError("not_found", f"there is no path {plain(scope['path'], 100)}")
         return key
 
     def _counted(self, key: ControlKey | None) -> AbstractContextManager[None]:
-        """Hold a tenant to its part of what the API can do; whoever runs it is not held."""
+        """Apply the rate limit of the key's tenant; administrators have none."""
         if key is None or key.tenant is None:
             return nullcontext()
-        reason = self._turnstile.refusal(key.tenant, time.monotonic())
+        reason = self._rate_limiter.refusal(key.tenant, time.monotonic())
         if reason is not None:
-            raise ControlError("too_many_requests", reason, hint="ask again in a second")
-        return self._turnstile.passing(key.tenant)
+            raise ControlError("too_many_requests", reason, hint="try again in a second")
+        return self._rate_limiter.counted(key.tenant)
 
     def _find(self, token: str, headers: Headers) -> ControlKey | None:
         if isinstance(self._keys, GatewayKey):
@@ -95,5 +97,5 @@ class ControlMiddleware:
 
 
 def is_tenants(path: str) -> bool:
-    """Tell whether a path is one of those that a tenant's key opens, or below it."""
-    return any(path == door or path.startswith(f"{door}/") for door in TENANTS)
+    """Return whether a tenant's key may use a path."""
+    return any(path == route or path.startswith(f"{route}/") for route in TENANTS)

@@ -16,7 +16,7 @@ from fastapi import Path as InPath
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from windlass.control.api.bodies import OwnRoute, body_of, home_of, lodging_of, read_body, with_rights
+from windlass.control.api.bodies import OwnRoute, body_of, home_of, read_body, tenant_context, with_rights
 from windlass.control.api.control_errors import ControlError
 from windlass.control.api.journal import finite
 from windlass.control.tenants.impersonate import sound
@@ -68,7 +68,7 @@ async def promote_model(request: Request, name: Name) -> VersionReply:
 
 @router.post("/v1/models/{name}/rollback", openapi_extra=body_of(Nothing, required=False))
 async def roll_back_model(request: Request, name: Name) -> VersionReply:
-    """Make @previous @prod again; asked twice, everything is as before."""
+    """Make @previous @prod again; doing it twice restores the first state."""
     await read_body(request, Nothing)
     bare = _bare(name)
 
@@ -79,17 +79,17 @@ async def roll_back_model(request: Request, name: Name) -> VersionReply:
 
 
 def _registry(request: Request) -> Registry:
-    """Return the registry of whoever asks; a tenant's own may lead nowhere else."""
-    home, lodging = home_of(request), lodging_of(request)
-    if lodging is not None:
+    """Return the registry of the caller's tenant; it may contain no links out of its home."""
+    home, context = home_of(request), tenant_context(request)
+    if context is not None:
         sound(home / "models", home)
     return Registry(home)
 
 
 def _bare(name: str) -> str:
-    """Refuse a version or an alias where a name must stand."""
+    """Refuse a version or an alias where a plain name is needed."""
     if "@" in name:
-        raise ControlError("model_not_found", f"'{plain(name, 100)}' is no name of a model")
+        raise ControlError("model_not_found", f"'{plain(name, 100)}' is not a model name")
     return name
 
 

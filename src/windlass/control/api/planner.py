@@ -1,10 +1,10 @@
-"""A process that plans: one line of JSON in, a question (spec.protocol.control.PlanBody); one line out, its answer.
+"""The planner process: one line of JSON in (spec.protocol.control.PlanBody), one line of JSON out.
 
     {"plan": {...}}                               docs/formats/plan.md
-    {"refused": {"kind", "message", "hint"}}      what cannot be planned, and why
+    {"refused": {"kind", "message", "hint"}}      why the request is invalid
 
-It ends when its input does. It is a process of its own so that whoever waits for a plan can end it, and it
-is nice to its neighbours, which may be answering somebody.
+It ends when its input does. It is a separate process so that the control API can kill it, and it runs at low
+priority, because other processes of the machine may be serving requests.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from windlass.spec.read import job_from, parse
 
 NICE = 5
 NAME = "job"
-"""Of a job that has none."""
+"""The name of a job that has none."""
 _OPTION = re.compile(r"(?<![\w-])--(?=[a-z])")
 
 
 def main(_argv: list[str]) -> int:
-    """Answer until nobody asks any more."""
+    """Reply until the input ends."""
     os.nice(NICE)
     end_after_parent(0)
     for line in sys.stdin.buffer:
@@ -39,29 +39,29 @@ def main(_argv: list[str]) -> int:
     return 0
 
 
-def answer_to(asked: PlanBody, now: datetime) -> dict[str, Any]:
-    """Return the plan, or what is wrong with what was asked for."""
+def answer_to(body: PlanBody, now: datetime) -> dict[str, Any]:
+    """Return the plan, or why the request is invalid."""
     try:
-        return {"plan": planned(plan_request_of(asked), now)}
+        return {"plan": planned(plan_request_of(body), now)}
     except AskedWrongly as error:
-        told = error_event(error)
-        return {"refused": {key: _in_fields(text) for key, text in told.items()}}
+        refusal = error_event(error)
+        return {"refused": {key: _in_fields(text) for key, text in refusal.items()}}
 
 
-def plan_request_of(asked: PlanBody) -> PlanRequest:
-    """Read a question; names are looked up in tables, and never on this machine's disk."""
-    if asked.fleet is None:
-        raise BadInput("fleet: say for which machines", hint='for example "fleet": "64xH100-SXM5"')
+def plan_request_of(body: PlanBody) -> PlanRequest:
+    """Read a request; names are looked up in tables, never on this machine's disk."""
+    if body.fleet is None:
+        raise BadInput("fleet: is missing; name the machines", hint='for example "fleet": "64xH100-SXM5"')
     return PlanRequest(
-        job=job_from({"name": NAME, **asked.job}, (), "job", Path("/")),
-        fleet=fleet_of(asked.fleet),
-        sizes=model_named(asked.sizes).sizes if asked.sizes is not None else None,
-        deadline=_text(asked.deadline, "s"),
-        budget=_text(asked.budget),
-        objective=asked.objective,
-        precision=asked.precision,
-        search=asked.search,
-        more=asked.more,
+        job=job_from({"name": NAME, **body.job}, (), "job", Path("/")),
+        fleet=fleet_of(body.fleet),
+        sizes=model_named(body.sizes).sizes if body.sizes is not None else None,
+        deadline=_text(body.deadline, "s"),
+        budget=_text(body.budget),
+        objective=body.objective,
+        precision=body.precision,
+        search=body.search,
+        more=body.more,
     )
 
 
@@ -70,12 +70,12 @@ def fleet_of(given: str | dict[str, Any]) -> Fleet:
 
 
 def _text(given: str | float | None, unit: str = "") -> str | None:
-    """Write a number as people do; one without a unit could be read as a date."""
+    """Write a number as text with its unit; without one it could be read as a date."""
     return given if given is None or isinstance(given, str) else f"{given!r}{unit}"
 
 
 def _in_fields(text: str | None) -> str | None:
-    """Call fields what they are called here: options have dashes on the command line only."""
+    """Remove the dashes of command-line options: here they are fields."""
     return None if text is None else _OPTION.sub("", text)
 
 

@@ -1,8 +1,8 @@
-"""Plans for whoever asks the control API, made by processes that are ended when they take too long.
+"""A pool of planner processes for the control API; a process that takes too long is killed.
 
-A search over a large fleet takes seconds of a core. In processes of their own the searches hold up no other
-answer, and each can be ended. A process is kept for the next question, for a while: to start one takes most
-of a second.
+A search over a large fleet takes seconds of a core. In their own processes searches delay no other response,
+and each can be killed. A process is kept for the next request for a while, because starting one takes most of
+a second.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from windlass.spec.protocol.control import PlanBody
 WORKERS = 2
 MAX_WAITING = 16
 MAX_S = 30.0
-"""For one plan; whoever asks can ask for less."""
+"""Time limit of one plan; callers may give a shorter one."""
 IDLE_S = 300.0
-"""So long a process waits for the next question before its memory is given back."""
+"""How long an idle process is kept before it is ended to free its memory."""
 
 
 class Planners:
-    """At most `workers` plans at a time; some more may wait."""
+    """At most `workers` plans at a time; up to MAX_WAITING requests are queued."""
 
     def __init__(self, workers: int = WORKERS, max_s: float = MAX_S, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -41,18 +41,20 @@ class Planners:
         self._room = asyncio.Semaphore(workers)
         self._waiting = 0
 
-    async def plan(self, asked: PlanBody, has_left: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
-        """Return a plan; one whose client has left meanwhile is not begun."""
+    async def plan(self, body: PlanBody, has_left: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
+        """Return a plan; it is not started if the client has disconnected meanwhile."""
         if self._waiting >= MAX_WAITING:
-            raise ControlError("in_use", f"{self._waiting} others wait for a plan", hint="ask again shortly")
+            raise ControlError(
+                "in_use", f"{self._waiting} other requests wait for a plan", hint="try again shortly"
+            )
         self._waiting += 1
         try:
             async with self._room:
                 if await has_left():
-                    raise ControlError("in_use", "nobody waits for this plan any more")
-                planner = self._free.pop()  # the one that was used last, so that others may go
+                    raise ControlError("in_use", "the client has disconnected")
+                planner = self._free.pop()  # the most recently used, so that others become idle
                 try:
-                    return await run_in_threadpool(planner.ask, asked)
+                    return await run_in_threadpool(planner.plan, body)
                 finally:
                     self._free.append(planner)
                     self._rest(planner)
@@ -64,41 +66,41 @@ class Planners:
             planner.close()
 
     def _rest(self, planner: Planner) -> None:
-        """End a process that nobody has asked again after a while."""
-        asked = planner.asked
+        """End a process that gets no request for a while."""
+        count = planner.num_requests
 
         def look() -> None:
-            if planner.asked == asked:
+            if planner.num_requests == count:
                 planner.close()
 
         asyncio.get_running_loop().call_later(self._idle_s, look)
 
 
 class Planner:
-    """One process, started when it is first asked and again after it was ended."""
+    """One process, started at the first request and again after it was ended."""
 
     def __init__(self, max_s: float) -> None:
-        self.asked = 0
-        """How many questions it got."""
+        self.num_requests = 0
+        """How many requests it got."""
         self._max_s = max_s
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, asked: PlanBody) -> dict[str, Any]:
-        """Return the plan, or raise why there is none."""
-        self.asked += 1
+    def plan(self, body: PlanBody) -> dict[str, Any]:
+        """Return the plan, or raise the refusal."""
+        self.num_requests += 1
         begin = time.monotonic()
-        told = self._exchange(asked.model_dump_json().encode() + b"\n")
-        if "plan" in told:
-            return dict(told["plan"])
-        if told:
-            raise ControlError("refused", told["refused"]["message"], hint=told["refused"]["hint"])
+        reply = self._exchange(body.model_dump_json().encode() + b"\n")
+        if "plan" in reply:
+            return dict(reply["plan"])
+        if reply:
+            raise ControlError("refused", reply["refused"]["message"], hint=reply["refused"]["hint"])
         if time.monotonic() - begin >= self._max_s:
             raise ControlError(
                 "refused",
                 f"no plan was found within {self._max_s:g} s",
-                hint='ask for fewer devices, or with "search": "greedy"',
+                hint='request fewer devices, or use "search": "greedy"',
             )
-        raise ControlError("failed", "the process that plans has ended", hint="its log says why")
+        raise ControlError("failed", "the planner process has ended", hint="its log says why")
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -111,22 +113,22 @@ class Planner:
                     pipe.close()
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Send a question and wait for its answer; empty if the process has ended, or was made to."""
+        """Send a request and wait for its reply; empty if the process ended or was killed."""
         process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
         timer = threading.Timer(self._max_s, process.kill)
         timer.start()
-        told = b""
+        reply = b""
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(line)
             process.stdin.flush()
-            told = process.stdout.readline()
+            reply = process.stdout.readline()
         timer.cancel()
-        if not told.endswith(b"\n"):
+        if not reply.endswith(b"\n"):
             self.close()
             return {}
-        return dict(json.loads(told))
+        return dict(json.loads(reply))
 
 
 def _start() -> subprocess.Popen[bytes]:

@@ -20,13 +20,13 @@ router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model":
 
 @router.post("/v1/plan", openapi_extra=body_of(PlanBody))
 async def make_plan(request: Request) -> PlanReply:
-    """Plan a job for a fleet; that there is no solution is an answer, too."""
-    asked = await read_body(request, PlanBody)
+    """Plan a job for a fleet; 'no solution' is a regular answer."""
+    body = await read_body(request, PlanBody)
     planners: Planners = request.app.state.planners
-    return PlanReply.model_validate(finite(await planners.plan(asked, request.is_disconnected)))
+    return PlanReply.model_validate(finite(await planners.plan(body, request.is_disconnected)))
 
 
 @router.get("/v1/plan/choices")
 def list_choices() -> PlannerChoices:
-    """List what a plan can be asked for by name."""
+    """List the names that a plan request may use."""
     return PlannerChoices.model_validate(choices())

@@ -1,17 +1,17 @@
-"""The queue in the control API: what shall run on the cluster, whenever there is room for it.
+"""The job queue in the control API: jobs run on the cluster when there is capacity.
 
 POST /v1/queue                         submit a job or a service; `Idempotency-Key` makes a repeat harmless
 GET  /v1/queue                         jobs, oldest first, page by page
-GET  /v1/queue/{name}                  how one stands: the newest of that name, or by its uid
-GET  /v1/queue/{name}/events           what happened to it, in plain words
+GET  /v1/queue/{name}                  one job: the newest of that name, or by its uid
+GET  /v1/queue/{name}/events           what happened to it, as sentences
 GET  /v1/queue/{name}/explain          why it waits
-GET  /v1/queue/{name}/journal          what its run told
-POST /v1/queue/{name}/stop             take it out of the queue, or let it save and end
-POST /v1/queue/{name}/priority         let it go before or behind others
-GET  /v1/shares, PUT /v1/shares/{t}    what tenants may have
-GET  /v1/plane                         who leads, and how it goes
+GET  /v1/queue/{name}/journal          the journal of its run
+POST /v1/queue/{name}/stop             remove it from the queue, or let it save and end
+POST /v1/queue/{name}/priority         change its priority
+GET  /v1/shares, PUT /v1/shares/{t}    quotas and weights of tenants
+GET  /v1/plane                         the leader, and how its last step went
 
-A key that belongs to a tenant sees and changes that tenant's alone; any other key is an administrator's.
+A tenant's key sees and changes only that tenant's jobs; any other key is an administrator's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from windlass.spec.protocol.queue import (
 from windlass.spec.run import RUN_FILE
 from windlass.spec.tenancy import DEFAULT, Allowance
 
-MOST = 1000
+MAX_PAGE = 1000
 AHEAD = 10
 LAUNCHES = "launches"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -67,21 +67,21 @@ _KEY = re.compile(r"(?<![\w/.-])([a-z0-9][-a-z0-9]{0,51})/[a-z0-9][a-z0-9._-]{0,
 _AFTER = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)_([A-Za-z0-9]{1,40})")
 
 Name = Annotated[str, InPath(description="the job's name, or its uid")]
-OfTenant = Annotated[str | None, Query(description="whose, for keys that are an administrator's")]
+OfTenant = Annotated[str | None, Query(description="whose jobs; for administrators' keys")]
 
 router = APIRouter(responses={"4XX": {"model": ControlRefusal}, "5XX": {"model": ControlRefusal}})
 
 
 @router.post("/v1/queue", status_code=201, openapi_extra=body_of(QueueBody))
 async def submit(request: Request, response: Response) -> QueuedJob:
-    """Put a job into the queue: 201, or 200 where this very request has done so before."""
+    """Put a job into the queue: 201, or 200 if the same request was sent before."""
     body = await read_body(request, QueueBody)
     plane, token = plane_of(request), _token(request)
 
     def work() -> tuple[JobEntry, bool]:
-        lodging = plane.house.lodging(tenant_of(request, body.tenant) or DEFAULT)
-        check_room(plane, lodging)
-        return plane.records.submit(submission_of(body, lodging, request.state.key.name, token))
+        context = plane.tenants.context(tenant_of(request, body.tenant) or DEFAULT)
+        check_room(plane, context)
+        return plane.records.submit(submission_of(body, context, request.state.key.name, token))
 
     entry, new = await run_in_threadpool(work)
     response.status_code = 201 if new else 200
@@ -95,23 +95,25 @@ def list_queue(
     tenant: OfTenant = None,
     phase: Annotated[str | None, Query(description="only these, e.g. queued,running")] = None,
     after: Annotated[str | None, Query(max_length=60, description="`next` of the page before")] = None,
-    most: Annotated[int, Query(ge=1, le=MOST, description="jobs on a page")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="jobs on a page")] = 100,
 ) -> QueueList:
     """List jobs, oldest first, with the place and the reason of those that wait."""
     records = plane_of(request).records
     phases = tuple(phase.split(",")) if phase else ()
     if unknown := [each for each in phases if each not in PHASES]:
         raise ControlError("refused", f"no phase '{plain(unknown[0], 40)}'", hint=", ".join(PHASES))
-    found = records.list(tenant=tenant_of(request, tenant), phases=phases, after=_after(after), most=most + 1)
-    page = found[:most]
+    found = records.list(
+        tenant=tenant_of(request, tenant), phases=phases, after=_after(after), limit=limit + 1
+    )
+    page = found[:limit]
     waits = records.waits([entry.uid for entry in page if entry.phase == "queued"])
-    cursor = f"{page[-1].asked_s!r}_{page[-1].uid}" if len(found) > most else None
+    cursor = f"{page[-1].submitted_s!r}_{page[-1].uid}" if len(found) > limit else None
     return QueueList(jobs=[_reply(request, entry, waits.get(entry.uid)) for entry in page], next=cursor)
 
 
 @router.get("/v1/queue/{name}")
 def show_queued(request: Request, name: Name, tenant: OfTenant = None) -> QueuedJob:
-    """Show how a job stands."""
+    """Show a job."""
     return _replied(request, _entry(request, name, tenant))
 
 
@@ -121,28 +123,28 @@ def list_events(
     name: Name,
     tenant: OfTenant = None,
     after: Annotated[int, Query(ge=0, description="`next` of the answer before")] = 0,
-    most: Annotated[int, Query(ge=1, le=MOST)] = MOST,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
 ) -> QueueEvents:
-    """Tell what happened to a job."""
+    """List what happened to a job."""
     entry = _entry(request, name, tenant)
-    events = plane_of(request).records.events(entry.uid, after=after, most=most)
+    events = plane_of(request).records.events(entry.uid, after=after, limit=limit)
     own = request.state.key.tenant
-    told = [QueueEvent(number=e.number, at_s=e.at_s, by=e.by, what=redacted(e.what, own)) for e in events]
-    return QueueEvents(events=told, next=events[-1].number if events else after)
+    shown = [QueueEvent(number=e.number, at_s=e.at_s, by=e.by, what=redacted(e.what, own)) for e in events]
+    return QueueEvents(events=shown, next=events[-1].number if events else after)
 
 
 @router.get("/v1/queue/{name}/explain")
 def explain(request: Request, name: Name, tenant: OfTenant = None) -> Explained:
-    """Say why a job waits: what is missing, who goes first, and who holds the room."""
+    """Explain why a job waits: what is missing, which jobs are ahead, and which run now."""
     records, entry = plane_of(request).records, _entry(request, name, tenant)
     own = request.state.key.tenant
     job = _replied(request, entry)
-    queued = records.list(phases=("queued",), most=MOST)
+    queued = records.list(phases=("queued",), limit=MAX_PAGE)
     waits = records.waits([each.uid for each in queued])
     places = {each.key: waits[each.uid].place for each in queued if each.uid in waits}
     before = sorted((place, key) for key, place in places.items() if job.place and place < job.place)
     running: dict[str, int] = {}
-    for each in records.list(phases=tuple(PLACED), most=MOST):
+    for each in records.list(phases=tuple(PLACED), limit=MAX_PAGE):
         whose = each.tenant if own in (None, each.tenant) else "others"
         running[whose] = running.get(whose, 0) + 1
     ahead = [key if own in (None, key.partition("/")[0]) else "another tenant's" for _, key in before[:AHEAD]]
@@ -155,21 +157,21 @@ def show_run_journal(
     request: Request,
     name: Name,
     tenant: OfTenant = None,
-    after: Annotated[int, Query(ge=0, description="leave out so many records from the first on")] = 0,
-    most: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    after: Annotated[int, Query(ge=0, description="skip this many records")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> JournalPart:
-    """Read what the run of a job told; nothing while it has none."""
+    """Read the journal of a job's run; empty while it has none."""
     plane, entry = plane_of(request), _entry(request, name, tenant)
-    lodging = plane.house.lodging(entry.tenant)
-    with as_user(lodging.uid):
-        folder = _run_of(entry, lodging)
-        records = [] if folder is None else read_records(folder, after, most)
+    context = plane.tenants.context(entry.tenant)
+    with as_user(context.uid):
+        folder = _run_of(entry, context)
+        records = [] if folder is None else read_records(folder, after, limit)
     return JournalPart(records=records, next=after + len(records))
 
 
 @router.post("/v1/queue/{name}/stop", openapi_extra=body_of(Nothing, required=False))
 async def stop_queued(request: Request, name: Name, tenant: OfTenant = None) -> QueuedJob:
-    """Take a job out of the queue; one that runs saves a checkpoint and ends."""
+    """Remove a job from the queue; a running job saves a checkpoint and ends."""
     await read_body(request, Nothing)
     plane = plane_of(request)
 
@@ -183,14 +185,14 @@ async def stop_queued(request: Request, name: Name, tenant: OfTenant = None) -> 
 
 @router.post("/v1/queue/{name}/priority", openapi_extra=body_of(PriorityBody))
 async def set_priority(request: Request, name: Name, tenant: OfTenant = None) -> QueuedJob:
-    """Let a job go before or behind others."""
+    """Change the priority of a job."""
     body = await read_body(request, PriorityBody)
     plane = plane_of(request)
 
     def work() -> JobEntry:
         entry = _entry(request, name, tenant)
         if entry.tenant != DEFAULT:
-            allowance = plane.house.lodging(entry.tenant).allowance
+            allowance = plane.tenants.context(entry.tenant).allowance
             check_priority(body.priority, entry.tenant, allowance, "priority")
         return plane.records.set_priority(entry.uid, body.priority, request.state.key.name)
 
@@ -201,29 +203,27 @@ async def set_priority(request: Request, name: Name, tenant: OfTenant = None) ->
 
 @router.get("/v1/shares")
 def list_shares(request: Request) -> ShareList:
-    """List what tenants may have, and had lately; a tenant sees its own."""
+    """List the quotas and recent usage of tenants; a tenant sees its own."""
     own, found = request.state.key.tenant, plane_of(request).records.shares()
     return ShareList(shares=[_share(found[t]) for t in sorted(found) if own in (None, t)])
 
 
 @router.put("/v1/shares/{tenant}", openapi_extra=body_of(ShareBody))
 async def set_share(request: Request, tenant: Annotated[str, InPath(description="whose")]) -> ShareReply:
-    """Say what a tenant may have. For administrators."""
+    """Set the quota and weight of a tenant. For administrators."""
     body = await read_body(request, ShareBody)
     if request.state.key.tenant not in (None, tenant):
         raise NotFound(f"there is no tenant '{plain(tenant, 60)}'")
     if request.state.key.tenant is not None:
-        raise ControlError("forbidden", "what a tenant may have is not its own to change")
+        raise ControlError("forbidden", "a tenant may not change its own quota")
     if not _TENANT.fullmatch(tenant):
-        raise ControlError(
-            "refused", f"'{plain(tenant, 60)}' is no name of a tenant", hint="a-z, 0-9 and '-'"
-        )
+        raise ControlError("refused", f"'{plain(tenant, 60)}' is not a tenant name", hint="a-z, 0-9 and '-'")
     quota = QuotaLimit(body.cores, body.memory_bytes, body.gpus)
     share = TenantQuota(tenant, body.weight, quota, body.jobs, body.priority)
     plane = plane_of(request)
 
     def work() -> None:
-        plane.house.allow(tenant, lambda old: _allowed(old, body), request.state.key.name)
+        plane.tenants.allow(tenant, lambda old: _allowed(old, body), request.state.key.name)
         plane.records.set_share(share)
 
     await run_in_threadpool(work)
@@ -233,46 +233,46 @@ async def set_share(request: Request, tenant: Annotated[str, InPath(description=
 
 @router.get("/v1/plane")
 def show_plane(request: Request) -> PlaneReply:
-    """Say who leads, how many jobs are in which phase, and what is in the way."""
+    """Show the leader, how many jobs are in each phase, and what went wrong last."""
     plane = plane_of(request)
     epoch, holder, address = leader(plane.database)
     return PlaneReply(
         leader=address or holder,
         epoch=epoch,
         leads=plane.leads(),
-        backend=plane.setting.backend_name,
+        backend=plane.config.backend_name,
         phases=plane.records.counts(request.state.key.tenant),
         trouble=_trouble(plane, request.state.key.tenant),
         step_s=plane.step_s,
     )
 
 
-def check_room(plane: ControlPlane, lodging: TenantContext) -> None:
-    """Refuse a tenant that is suspended, has filled its disk, or has its part of the queue already."""
-    if not plane.house.is_open(lodging.tenant):
+def check_room(plane: ControlPlane, context: TenantContext) -> None:
+    """Refuse a tenant that is suspended, exceeds its disk quota, or has too many unfinished jobs."""
+    if not plane.tenants.is_open(context.tenant):
         raise ControlError(
-            "forbidden", f"tenant '{lodging.tenant}' is suspended", hint="ask an administrator"
+            "forbidden", f"tenant '{context.tenant}' is suspended", hint="ask an administrator"
         )
-    most = lodging.allowance.quota.max_waiting
-    if lodging.tenant != DEFAULT and plane.records.unfinished(lodging.tenant) >= most:
+    limit = context.allowance.quota.max_waiting
+    if context.tenant != DEFAULT and plane.records.unfinished(context.tenant) >= limit:
         raise ControlError(
             "too_many_requests",
-            f"{most} jobs of tenant '{lodging.tenant}' wait or run",
+            f"tenant '{context.tenant}' already has {limit} jobs that wait or run",
             hint="stop some of them",
         )
-    lodging.check_disk()
+    context.check_disk()
 
 
 def redacted(text: str, own: str | None) -> str:
-    """Name no job of another tenant to one; whoever runs the installation reads what was written."""
+    """Hide the names of other tenants' jobs from a tenant; administrators see the whole text."""
     if own is None:
         return text
     return _KEY.sub(lambda key: key[0] if key[1] == own else "a job of another tenant", text)
 
 
 def _trouble(plane: ControlPlane, own: str | None) -> str:
-    told = plane.last.trouble if plane.last else ""
-    return told if own is None or not told else "the last step did not do all; administrators see why"
+    text = plane.last.trouble if plane.last else ""
+    return text if own is None or not text else "the last step was incomplete; administrators see why"
 
 
 def _allowed(old: Allowance, body: ShareBody) -> Allowance:
@@ -281,36 +281,38 @@ def _allowed(old: Allowance, body: ShareBody) -> Allowance:
     return old.model_copy(update={"quota": quota, "weight": body.weight, "priority": body.priority})
 
 
-def _run_of(entry: JobEntry, lodging: TenantContext) -> RunFolder | None:
-    """Return the run of a job; what its processes noted of it is a tenant's word, and looked at as such."""
-    note = inside(lodging.home / LAUNCHES / entry.group / "run.json", lodging.home)
+def _run_of(entry: JobEntry, context: TenantContext) -> RunFolder | None:
+    """Return the run of a job. The note of its processes is untrusted input from the tenant."""
+    note = inside(context.home / LAUNCHES / entry.group / "run.json", context.home)
     noted = small_json(note) if note.is_file() else None
     if not isinstance(noted, str):
         return None
-    folder = RunFolder(inside(Path(noted), lodging.home))
-    if lodging.tenant != DEFAULT:
-        sound(folder.path, lodging.home)
+    folder = RunFolder(inside(Path(noted), context.home))
+    if context.tenant != DEFAULT:
+        sound(folder.path, context.home)
     return folder if (folder.path / RUN_FILE).exists() else None
 
 
 def plane_of(request: Request) -> ControlPlane:
-    """Return the control plane of this process, if it has one."""
+    """Return the control plane of this process, or refuse."""
     plane: ControlPlane | None = getattr(request.app.state, "plane", None)
     if plane is None:
-        raise ControlError("not_found", "there is no queue here", hint="`windlass control` keeps one")
+        raise ControlError("not_found", "there is no queue here", hint="`windlass control` has one")
     return plane
 
 
-def tenant_of(request: Request, asked: str | None) -> str | None:
-    """Return whose jobs are meant: the key's tenant, or for administrators the one asked for."""
+def tenant_of(request: Request, requested: str | None) -> str | None:
+    """Return the key's tenant, or for administrators the requested one."""
     own: str | None = request.state.key.tenant
     if own is not None:
-        if asked not in (None, own):
-            raise NotFound(f"there is no tenant '{plain(asked or '', 60)}'")
+        if requested not in (None, own):
+            raise NotFound(f"there is no tenant '{plain(requested or '', 60)}'")
         return own
-    if asked is not None and not _TENANT.fullmatch(asked):
-        raise ControlError("refused", f"'{plain(asked, 60)}' is no name of a tenant", hint="a-z, 0-9 and '-'")
-    return asked
+    if requested is not None and not _TENANT.fullmatch(requested):
+        raise ControlError(
+            "refused", f"'{plain(requested, 60)}' is not a tenant name", hint="a-z, 0-9 and '-'"
+        )
+    return requested
 
 
 PHASES = ("queued", "admitted", "running", "preempting", "stopping", "done", "failed", "stopped")
@@ -330,7 +332,9 @@ def _replied(request: Request, entry: JobEntry) -> QueuedJob:
 def _reply(request: Request, entry: JobEntry, wait: QueuePosition | None) -> QueuedJob:
     facts = entry.facts()
     if entry.phase == "queued":
-        facts["reason"] = wait.reason if wait is not None else entry.reason or "it was not looked at yet"
+        facts["reason"] = (
+            wait.reason if wait is not None else entry.reason or "the scheduler has not looked at it yet"
+        )
     place = wait.place if wait is not None and entry.phase == "queued" else None
     facts["reason"] = redacted(facts["reason"], request.state.key.tenant)
     return QueuedJob.model_validate({**facts, "place": place})
@@ -359,7 +363,7 @@ def _sentence(job: QueuedJob) -> str:
 def _token(request: Request) -> str:
     given = request.headers.get("idempotency-key", "")
     if given and not _TOKEN.fullmatch(given):
-        raise ControlError("refused", "Idempotency-Key: 1 to 200 visible characters of ASCII")
+        raise ControlError("refused", "Idempotency-Key must be 1 to 200 visible ASCII characters")
     return given
 
 
@@ -368,5 +372,5 @@ def _after(cursor: str | None) -> tuple[float, str] | None:
         return None
     found = _AFTER.fullmatch(cursor)
     if found is None:
-        raise ControlError("refused", "'after' is not what `next` of a page was")
+        raise ControlError("refused", "'after' must be `next` of an earlier page")
     return float(found[1]), found[2]

@@ -1,12 +1,13 @@
-"""The control plane: keeps what runs on a cluster equal to what its users have asked for.
+"""The reconcile loop of the control plane: makes what runs on a cluster match the submitted jobs.
 
-    Records (what is wanted) + Backend.survey (what is there) -> became, decide -> Records -> launch, stop
+    JobStore (desired) + ClusterBackend.survey (observed) -> diff: next_phase, decide -> write -> launch, stop
 
-queued_job.py is one job of the queue, job_store.py the tables (docs/formats/control-state.md) and
-leader_lease.py who may write into them; reconcile.py is the loop. observe.py and actions.py are pure: what a
-job comes to by what is seen, and what is to be done about it. Whoever dies in the midst of a step leaves
-nothing half done that the next step, by anybody, does not do: intents are written before deeds, and deeds can
-be repeated.
+`job_to_group` checks a submission and translates it into a group of processes. `queued_job` is one job of the
+queue, `tables` and `job_store` are the database (docs/formats/control-state.md). `leader_lease` elects the
+one control plane that acts; `leader_store` is its access to the tables, `job_cache` its copy in memory.
+`reconcile` is the loop; `observe` (the next phase of a job) and `actions` (what to do at the backend) are
+pure. `control_plane` runs it all in threads.
 
-Start at reconcile.py.
+A process that crashes in the middle of a step leaves nothing that the next leader does not finish: phases are
+written before actions, and actions can be repeated. Start at `reconcile`.
 """

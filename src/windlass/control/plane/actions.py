@@ -1,4 +1,4 @@
-"""What is to be done at the backend, by what is written of a job and what is seen. Pure, and repeatable."""
+"""The diff: what to do at the backend, from the recorded job and its observed group. Pure."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from windlass.control.plane.queued_job import LEAVING, PLACED, JobEntry
 Action = Literal["launch", "stop"]
 
 
-def action_for(entry: JobEntry | None, standing: GroupStatus | None) -> Action | None:
-    """Return what brings the group nearer to its entry; a group without one is nobody's, and stopped.
+def action_for(entry: JobEntry | None, status: GroupStatus | None) -> Action | None:
+    """Return the action that brings a group closer to its job; a group without a job is stopped.
 
-    To launch a group that is there in another number scales it; one that lost members gets them back.
+    Launching a group that already exists scales it to another count, or replaces lost members.
     """
     if entry is None or entry.phase not in PLACED or entry.phase in LEAVING:
-        return "stop" if standing is not None and not standing.stopping else None
-    if standing is None:
+        return "stop" if status is not None and not status.stopping else None
+    if status is None:
         return "launch"
-    if standing.stopping or standing.over:
+    if status.stopping or status.over:
         return None
-    if standing.group.count != entry.members:
+    if status.group.count != entry.members:
         return "launch"
-    return "launch" if any(member.state == "lost" for member in standing.members) else None
+    return "launch" if any(member.state == "lost" for member in status.members) else None
 
 
-def is_settled(standing: GroupStatus) -> bool:
-    """Whether nothing is under way with a group: it neither goes nor begins."""
-    return not standing.stopping and all(member.state != "pending" for member in standing.members)
+def is_settled(status: GroupStatus) -> bool:
+    """Whether a group is neither starting nor stopping."""
+    return not status.stopping and all(member.state != "pending" for member in status.members)
 
 
-def retry_action(entry: JobEntry | None, standing: GroupStatus) -> Action:
-    """Return what to do once more with a group that is not settled.
+def retry_action(entry: JobEntry | None, status: GroupStatus) -> Action:
+    """Return the action to repeat for a group that is starting or stopping.
 
-    Whoever died in the midst of a call has left word of what it wanted, and perhaps nobody who makes it so.
+    A launch or stop may have been recorded by a process that crashed before it carried it out; so repeat it.
     """
     wanted = entry is not None and entry.phase in PLACED and entry.phase not in LEAVING
-    return "launch" if wanted and not standing.stopping else "stop"
+    return "launch" if wanted and not status.stopping else "stop"

@@ -1,7 +1,7 @@
-"""A control plane as part of a process: one thread keeps the lease, one reconciles while this one leads.
+"""A control plane inside a process: one thread renews the lease, one reconciles while this process leads.
 
-The threads never end the process: what goes wrong in a step is told, and the next one begins anew from what
-is written. Several such processes may share a database; all of them take requests, one acts.
+The threads never end the process: a failed step is logged and reported, and the next step starts over from
+the database. Several such processes may share a database; all of them take requests, one acts.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.spec.errors import WindlassError
 
 STEP_S = 0.5
-"""Between steps when nothing is asked for meanwhile."""
+"""Between steps when no request arrives."""
 SHARES_EVERY_S = 2.0
-"""Between looks at what tenants may have."""
+"""Between reads of the tenants' quotas."""
 AGAIN_S = 1.0
 """After a step that failed."""
 
 UNSEEN = (Node("cluster", alive=True, total=Resources(gpus=1 << 30), free=Resources(gpus=1 << 30)),)
-"""A Kubernetes that does not let us list its nodes knows by itself what has room; quotas and shares hold."""
+"""Stands for a Kubernetes whose nodes may not be listed: it places pods itself; quotas still hold."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ControlPlaneConfig:
-    """What a control plane works with."""
+    """The configuration of a control plane."""
 
     home: Path
     state: str
@@ -51,20 +51,20 @@ class ControlPlaneConfig:
     group_of: Callable[[JobEntry], Group]
     decide: Callable[[Snapshot], Sequence[JobDecision]] = decide
     tenants: TenantRegistry | None = None
-    """Of whom, and what they may have; if left out, as the state in the home says."""
+    """The tenants and their quotas; by default those recorded in the home."""
     min_run_s: float = MIN_RUN_S
     reconcile: bool = True
-    """Whether this one may lead; else it only takes and answers requests."""
+    """Whether this process may lead; if not, it only takes requests."""
 
 
 class ControlPlane:
-    """The records of a control plane, and the threads that act on them."""
+    """The job tables of a control plane, and the threads that act on them."""
 
-    def __init__(self, setting: ControlPlaneConfig, address: str = "") -> None:
-        self.setting = setting
-        self.database = open_plane(setting.state)
+    def __init__(self, config: ControlPlaneConfig, address: str = "") -> None:
+        self.config = config
+        self.database = open_plane(config.state)
         self.records = JobStore(self.database)
-        self.house = setting.tenants or TenantRegistry(setting.home)
+        self.tenants = config.tenants or TenantRegistry(config.home)
         self._shared_s = -SHARES_EVERY_S
         self.identity = self.records.identity()
         self.lease = DatabaseLease(self.database, f"{socket.gethostname()}:{os.getpid()}", address)
@@ -77,15 +77,15 @@ class ControlPlane:
         ]
 
     def start(self) -> None:
-        for thread in self._threads if self.setting.reconcile else ():
+        for thread in self._threads if self.config.reconcile else ():
             thread.start()
 
     def poke(self) -> None:
-        """Something was asked for: look at once."""
+        """A request changed something: start the next step at once."""
         self._poked.set()
 
     def close(self) -> None:
-        """End after the step under way, and let another one lead at once."""
+        """End after the current step, and release the lease."""
         self._over.set()
         self._poked.set()
         for thread in self._threads:
@@ -94,7 +94,7 @@ class ControlPlane:
         try:
             self.lease.resign()
         except WindlassError as error:
-            log.warning("the lease could not be given back, it runs out: %s", error.message)
+            log.warning("could not release the lease, it will expire: %s", error.message)
         self.database.close()
 
     def leads(self) -> bool:
@@ -105,10 +105,10 @@ class ControlPlane:
             try:
                 before = self.lease.epoch
                 if self.lease.step(time.monotonic()) and before is None:
-                    log.warning("leads from epoch %s on", self.lease.epoch)
+                    log.warning("this process leads from epoch %s", self.lease.epoch)
                     self._poked.set()
             except WindlassError as error:
-                log.warning("the lease cannot be kept: %s", error.message)
+                log.warning("could not renew the lease: %s", error.message)
 
     def _reconcile(self) -> None:
         reconciler: Reconciler | None = None
@@ -121,39 +121,39 @@ class ControlPlane:
             try:
                 if reconciler is None or epoch != self.lease.epoch:
                     epoch, reconciler = self.lease.epoch, self._reconciler()
-                self._tell_shares(time.monotonic())
+                self._write_shares(time.monotonic())
                 began_s = time.perf_counter()
                 self.last = reconciler.step()
                 self.step_s = time.perf_counter() - began_s
-                self._wait(0.0 if self.last.moves else STEP_S)
+                self._wait(0.0 if self.last.transitions else STEP_S)
             except LostLeadership:
                 reconciler = None
-            except Exception as error:  # noqa: BLE001 - the door of a thread: the next step begins anew
-                reconciler, self.last = None, ReconcileResult(trouble=_words(error))
+            except Exception as error:  # noqa: BLE001 - top of a thread: the next step starts over
+                reconciler, self.last = None, ReconcileResult(trouble=_message(error))
                 self._over.wait(AGAIN_S)
 
-    def _tell_shares(self, now_s: float) -> None:
-        """Let decisions go by what is recorded of tenants: what they may have is kept in one place."""
+    def _write_shares(self, now_s: float) -> None:
+        """Copy the quotas from the tenant registry, which is their only source, to the job tables."""
         if now_s - self._shared_s < SHARES_EVERY_S:
             return
         self._shared_s = now_s
         known = self.records.shares()
-        for tenant, share in self.house.shares().items():
+        for tenant, share in self.tenants.shares().items():
             before = known.get(tenant)
             if before is None or replace(before, used=0.0) != share:
                 self.records.set_share(share)
 
     def _reconciler(self) -> Reconciler:
-        setting = self.setting
+        config = self.config
         return Reconciler(
             FencedLeaderStore(self.records, lambda: self.lease.epoch),
-            setting.connect(),
-            setting.group_of,
-            setting.decide,
+            config.connect(),
+            config.group_of,
+            config.decide,
             identity=self.identity,
             leads=self.leads,
-            min_run_s=setting.min_run_s,
-            unseen=UNSEEN if setting.backend_name == "kubernetes" else (),
+            min_run_s=config.min_run_s,
+            unseen=UNSEEN if config.backend_name == "kubernetes" else (),
         )
 
     def _wait(self, seconds: float) -> None:
@@ -161,10 +161,10 @@ class ControlPlane:
         self._poked.clear()
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, WindlassError):
         log.warning("a step failed: %s", error.message)
         return error.message
     place = traceback.extract_tb(error.__traceback__)[-1]
     log.error("a step failed: %s at %s:%s", type(error).__name__, place.name, place.lineno)
-    return f"a mistake of ours ({type(error).__name__}); the log has it"
+    return f"internal error ({type(error).__name__}), see the log"

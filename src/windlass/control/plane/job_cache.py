@@ -1,7 +1,7 @@
-"""The jobs that are not over, as whoever leads knows them: read once, then kept up with what changes.
+"""The leader's copy of the unfinished jobs: read once, then updated with what changes.
 
-A step costs what changed since the last one, not what there is: asks, places and machines that are as they
-were are the same objects as before.
+The cost of a step depends on what changed since the last one: pending jobs, running jobs and nodes that are
+unchanged stay the same objects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOUNDLESS = MemberResources(float(1 << 40), 1 << 60, 1 << 40)
 
 
 class JobCache:
-    """Entries by uid, by the key of their group and by the name that their owner gave."""
+    """Entries by uid, by the key of their group and by TENANT/NAME."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -29,22 +29,22 @@ class JobCache:
         self.by_key: dict[str, str] = {}
         self.waiting: dict[str, PendingJob] = {}
         self.placed: dict[str, RunningJob] = {}
-        self.wishes: set[str] = set()
-        """Entries whose owner may want something else than is seen: queued ones that are to stop."""
+        self.stopping: set[str] = set()
+        """Queued entries whose owner wants them stopped."""
         self._seen: dict[str, GroupStatus] = {}
 
-    def read(self, ledger: LeaderStore) -> set[str]:
-        """Take in what was written since the last time, by whomever; return whose it is."""
-        changed = ledger.changed(self.version)
+    def read(self, store: LeaderStore) -> set[str]:
+        """Apply what any process wrote since the last call; return the uids of the changed jobs."""
+        changed = store.changed(self.version)
         for entry in changed:
             self.version = max(self.version, entry.version)
             self.put(entry)
         return {entry.uid for entry in changed}
 
-    def moved(self, moves: Sequence[Transition], version: int) -> None:
-        """Take in what was just written; if others wrote too, `read` finds both."""
-        for move in moves:
-            self.put(move.entry)
+    def written(self, transitions: Sequence[Transition], version: int) -> None:
+        """Apply what was just written; if others wrote too, `read` finds both."""
+        for transition in transitions:
+            self.put(transition.entry)
         if version == self.version + 1:
             self.version = version
 
@@ -52,7 +52,7 @@ class JobCache:
         uid = entry.uid
         self.waiting.pop(uid, None)
         self.placed.pop(uid, None)
-        self.wishes.discard(uid)
+        self.stopping.discard(uid)
         if entry.over:
             self._forget(uid)
             return
@@ -60,23 +60,23 @@ class JobCache:
         self.by_group[entry.group_key], self.by_key[entry.key] = uid, uid
         if entry.phase in PLACED:
             self.placed[uid] = _placed(entry, self._seen.get(entry.group_key))
-        elif entry.wish == "stop":
-            self.wishes.add(uid)
+        elif entry.desired == "stop":
+            self.stopping.add(uid)
         else:
-            self.waiting[uid] = entry.ask()
+            self.waiting[uid] = entry.pending_job()
 
-    def see(self, standing: GroupStatus) -> None:
-        """Take in where the members of a group are."""
-        key = standing.group.key
+    def see(self, status: GroupStatus) -> None:
+        """Apply the observed status of a group."""
+        key = status.group.key
         uid = self.by_group.get(key)
-        if uid is None or self._seen.get(key) is standing:
+        if uid is None or self._seen.get(key) is status:
             return
-        self._seen[key] = standing
+        self._seen[key] = status
         if uid in self.placed:
-            self.placed[uid] = _placed(self.entries[uid], standing)
+            self.placed[uid] = _placed(self.entries[uid], status)
 
     def lose(self, key: str) -> None:
-        """A group is not there any more."""
+        """Apply that a group no longer exists."""
         if self._seen.pop(key, None) is not None and (uid := self.by_group.get(key)) in self.placed:
             self.placed[uid] = _placed(self.entries[uid], None)
 
@@ -90,7 +90,7 @@ class JobCache:
 
 
 class NodeCache:
-    """Nodes as machines that take work; one that is as it was is not made anew."""
+    """Nodes as columns for the scheduler; unchanged nodes are not converted again."""
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()
@@ -103,7 +103,7 @@ class NodeCache:
         return self._columns
 
     def _follow(self, before: tuple[Node, ...], nodes: tuple[Node, ...]) -> bool:
-        """Take over what changed; False when they are other nodes, or in another order."""
+        """Apply what changed; False when the set or the order of the nodes changed."""
         if len(before) != len(nodes):
             return False
         for row in compress(range(len(nodes)), map(is_not, before, nodes)):
@@ -122,7 +122,7 @@ def _machine(node: Node) -> SchedulableNode:
 
 
 def _room(resources: Resources) -> MemberResources:
-    """None in a node's resources stands for no limit."""
+    """None in a node's resources means no limit."""
     return MemberResources(
         BOUNDLESS.cores if resources.cores is None else resources.cores,
         BOUNDLESS.memory_bytes if resources.memory_bytes is None else resources.memory_bytes,
@@ -130,10 +130,10 @@ def _room(resources: Resources) -> MemberResources:
     )
 
 
-def _placed(entry: JobEntry, standing: GroupStatus | None) -> RunningJob:
-    members = () if standing is None else standing.members
+def _placed(entry: JobEntry, status: GroupStatus | None) -> RunningJob:
+    members = () if status is None else status.members
     return RunningJob(
-        ask=entry.ask(),
+        job=entry.pending_job(),
         members=entry.members,
         nodes=tuple(member.node for member in members if member.node and member.state != "lost"),
         since_s=entry.placed_s or entry.since_s,

@@ -1,7 +1,7 @@
-"""What is asked for and what has become of it, in a database: the side of those who ask.
+"""The job tables, from the side of users: submit, list, stop, priorities, quotas, events.
 
-Any control plane answers and writes here, whether it leads or not: owners write what they want, never a
-phase. What follows from leadership is written by leader_store.py.
+Any control plane reads and writes here, whether it leads or not: owners write what they want, never a phase.
+Only the leader writes phases (`leader_store`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from windlass.store.database import Conflict, Database, Row, Transaction, open_d
 
 FILE = "plane.db"
 COLUMNS = (
-    "uid, tenant, name, kind, job, need, by_whom, asked_s, wish, priority, phase, members, attempts,"
+    "uid, tenant, name, kind, job, need, by_whom, submitted_s, desired, priority, phase, members, attempts,"
     " preemptions, reason, since_s, placed_s, begun_s, ended_s, version"
 )
 ALONE = "plane_jobs"
-"""The table that whoever writes a job waits for: versions are given in the order of commits."""
+"""The table that every writer of a job locks, so that versions have the order of commits."""
 _NEXT = "UPDATE plane_counters SET number = number + ? WHERE name = ? RETURNING number"
 
 
 class NameTaken(InUse):
-    """A job of that name goes on, and will for as long as it takes."""
+    """An unfinished job already has that name."""
 
 
 @dataclass(frozen=True)
 class JobEvent:
-    """What happened to a job, in plain words."""
+    """What happened to a job, as a sentence."""
 
     number: int
     at_s: float
@@ -48,7 +48,7 @@ Events = list[JobEvent]
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """Where in the queue a job is, from 1, and what it waits for."""
+    """A job's place in the queue, from 1, and why it waits."""
 
     place: int
     reason: str
@@ -56,7 +56,7 @@ class QueuePosition:
 
 @dataclass(frozen=True)
 class Submission:
-    """What somebody asks for. `token` names the request: sent twice, it is one job."""
+    """A job to be queued. `token` identifies the request: sent twice, it makes one job."""
 
     tenant: str
     name: str
@@ -67,16 +67,16 @@ class Submission:
     priority: int = 0
     token: str = ""
     digest: str = ""
-    """Of the request as it was sent; a token that comes with another one is refused."""
+    """Of the request; the same token with another digest is refused."""
 
 
 def open_plane(url: str) -> Database:
-    """Open the database of a control plane; make what it lacks."""
+    """Open the database of a control plane; create missing tables."""
     return open_database(url, (PLANE,))
 
 
 def plane_url(home: Path, given: str | None = None) -> str:
-    """Return where the records are: as given, or HOME/plane.db."""
+    """Return the URL of the database: as given, or HOME/plane.db."""
     return given or sqlite_url(home / FILE)
 
 
@@ -94,43 +94,43 @@ class JobStore:
         self._clock, self._uids = clock, uids
 
     def identity(self) -> str:
-        """Return the name of this plane, by which it knows its groups; made at the first call."""
+        """Return the id by which this control plane recognises its groups; created at the first call."""
         made = secrets.token_hex(6)
         self.database.write("INSERT INTO plane_facts VALUES ('plane', ?) ON CONFLICT DO NOTHING", made)
         return str(self.database.read("SELECT fact FROM plane_facts WHERE name = 'plane'")[0][0])
 
-    def submit(self, asked: Submission) -> tuple[JobEntry, bool]:
-        """Put a job into the queue. Return it, and False when this request had done so before."""
+    def submit(self, submission: Submission) -> tuple[JobEntry, bool]:
+        """Put a job into the queue. Return it, and False if this request had already done so."""
         now_s = self._clock()
 
         def work(transaction: Transaction) -> tuple[JobEntry, bool]:
-            if asked.token and (earlier := _submitted(transaction, asked)) is not None:
+            if submission.token and (earlier := _submitted(transaction, submission)) is not None:
                 return earlier, False
             entry = JobEntry(
                 uid=self._uids(),
-                tenant=asked.tenant,
-                name=asked.name,
-                kind=asked.kind,
-                text=asked.text,
-                need=asked.need,
-                by=asked.by,
-                asked_s=now_s,
-                priority=asked.priority,
+                tenant=submission.tenant,
+                name=submission.name,
+                kind=submission.kind,
+                text=submission.text,
+                need=submission.need,
+                by=submission.by,
+                submitted_s=now_s,
+                priority=submission.priority,
                 since_s=now_s,
                 version=next_version(transaction),
             )
             transaction.execute(f"INSERT INTO plane_jobs VALUES ({', '.join('?' * 20)})", *_row_of(entry))
-            if asked.token:
-                row = (asked.tenant, asked.token, asked.digest, entry.uid, now_s)
+            if submission.token:
+                row = (submission.tenant, submission.token, submission.digest, entry.uid, now_s)
                 transaction.execute("INSERT INTO plane_submits VALUES (?, ?, ?, ?, ?)", *row)
-            add_events(transaction, [(entry.uid, now_s, asked.by, "entered the queue")])
+            add_events(transaction, [(entry.uid, now_s, submission.by, "entered the queue")])
             return entry, True
 
-        self._refuse_taken(asked)
+        self._refuse_taken(submission)
         try:
             return self.database.atomically(work, alone=ALONE)
         except Conflict:
-            self._refuse_taken(asked)
+            self._refuse_taken(submission)
             raise
 
     def find(self, reference: str, tenant: str | None = None) -> JobEntry:
@@ -140,10 +140,12 @@ class JobStore:
         sql = f"SELECT {COLUMNS} FROM plane_jobs WHERE "
         if slash or tenant is not None:
             found = self.database.read(
-                f"{sql} tenant = ? AND name = ? ORDER BY asked_s DESC, version DESC LIMIT 1", owner, name
+                f"{sql} tenant = ? AND name = ? ORDER BY submitted_s DESC, version DESC LIMIT 1", owner, name
             )
         else:
-            found = self.database.read(f"{sql} name = ? ORDER BY asked_s DESC, version DESC LIMIT 1", name)
+            found = self.database.read(
+                f"{sql} name = ? ORDER BY submitted_s DESC, version DESC LIMIT 1", name
+            )
         if not found and not slash:
             found = self.database.read(f"{sql} uid = ?", reference)
         if not found or tenant not in (None, found[0][1]):
@@ -156,9 +158,9 @@ class JobStore:
         tenant: str | None = None,
         phases: Sequence[str] = (),
         after: tuple[float, str] | None = None,
-        most: int = 100,
+        limit: int = 100,
     ) -> list[JobEntry]:
-        """Return jobs by the time they were asked for, oldest first, behind (asked_s, uid)."""
+        """Return jobs by submission time, oldest first, after (submitted_s, uid)."""
         wheres, args = ["1 = 1"], list[Any]()
         if tenant is not None:
             wheres.append("tenant = ?")
@@ -167,10 +169,12 @@ class JobStore:
             wheres.append(f"phase IN ({', '.join('?' * len(phases))})")
             args += phases
         if after is not None:
-            wheres.append("(asked_s > ? OR (asked_s = ? AND uid > ?))")
+            wheres.append("(submitted_s > ? OR (submitted_s = ? AND uid > ?))")
             args += [after[0], after[0], after[1]]
-        sql = f"SELECT {COLUMNS} FROM plane_jobs WHERE {' AND '.join(wheres)} ORDER BY asked_s, uid LIMIT ?"
-        return [entry_of(row) for row in self.database.read(sql, *args, most)]
+        sql = (
+            f"SELECT {COLUMNS} FROM plane_jobs WHERE {' AND '.join(wheres)} ORDER BY submitted_s, uid LIMIT ?"
+        )
+        return [entry_of(row) for row in self.database.read(sql, *args, limit)]
 
     def counts(self, tenant: str | None = None) -> dict[str, int]:
         """Return how many jobs are in each phase."""
@@ -184,15 +188,15 @@ class JobStore:
         return int(self.database.read(sql, tenant)[0][0])
 
     def stop(self, uid: str, by: str) -> JobEntry:
-        """Ask for the end of a job; one that is over stays as it is."""
-        return self._change(uid, by, "wish", "stop", "its end was asked for")
+        """Request the end of a job; a finished job is unchanged."""
+        return self._change(uid, by, "desired", "stop", "a stop was requested")
 
     def set_priority(self, uid: str, priority: int, by: str) -> JobEntry:
-        """Let a job go before or behind others."""
-        return self._change(uid, by, "priority", priority, f"its priority is {priority} from now on")
+        """Change the priority of a job."""
+        return self._change(uid, by, "priority", priority, f"its priority was set to {priority}")
 
     def waits(self, uids: Sequence[str]) -> dict[str, QueuePosition]:
-        """Return what jobs wait for, as whoever leads has said lately."""
+        """Return why jobs wait, as the leader last wrote it."""
         found: dict[str, QueuePosition] = {}
         for start in range(0, len(uids), 500):
             some = uids[start : start + 500]
@@ -200,14 +204,14 @@ class JobStore:
             found |= {str(u): QueuePosition(int(p), str(r)) for u, p, r in self.database.read(sql, *some)}
         return found
 
-    def events(self, uid: str, *, after: int = 0, most: int = 1000) -> Events:
+    def events(self, uid: str, *, after: int = 0, limit: int = 1000) -> Events:
         """Return what happened to a job, oldest first."""
         sql = "SELECT number, at_s, by_whom, what FROM plane_events WHERE uid = ? AND number > ?"
-        rows = self.database.read(f"{sql} ORDER BY number LIMIT ?", uid, after, most)
+        rows = self.database.read(f"{sql} ORDER BY number LIMIT ?", uid, after, limit)
         return [JobEvent(int(n), float(at), str(by), str(what)) for n, at, by, what in rows]
 
     def shares(self) -> dict[str, TenantQuota]:
-        """Return what tenants may have, of those for whom something is set or who had something lately."""
+        """Return the quotas of all tenants that have one set or have recent usage."""
         used = {str(t): float(u) for t, u in self.database.read("SELECT tenant, used FROM plane_usage")}
         found = {tenant: TenantQuota(tenant, used=each) for tenant, each in used.items()}
         columns = "tenant, weight, cores, memory_bytes, gpus, max_jobs, max_priority"
@@ -216,7 +220,7 @@ class JobStore:
         return found
 
     def set_share(self, share: TenantQuota) -> None:
-        """Say what a tenant may have; what is None is not bounded."""
+        """Set a tenant's quota; None is no limit."""
         quota = share.quota
         self.database.write(
             """INSERT INTO plane_shares VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant) DO UPDATE SET
@@ -227,7 +231,7 @@ class JobStore:
         )
 
     def _change(self, uid: str, by: str, column: str, value: object, what: str) -> JobEntry:
-        """Write what an owner wants; the phase is not theirs to write."""
+        """Write a column that belongs to the owner, never the phase."""
         now_s = self._clock()
 
         def work(transaction: Transaction) -> JobEntry:
@@ -244,35 +248,35 @@ class JobStore:
 
         return self.database.atomically(work, alone=ALONE)
 
-    def _refuse_taken(self, asked: Submission) -> None:
-        """Refuse a second job of a name while the first goes on, unless this is the same request again."""
+    def _refuse_taken(self, submission: Submission) -> None:
+        """Refuse a second job of a name while the first is unfinished, unless this request is a repeat."""
         sql = "SELECT uid, phase FROM plane_jobs WHERE tenant = ? AND name = ? AND ended_s IS NULL"
-        found = self.database.read(sql, asked.tenant, asked.name)
+        found = self.database.read(sql, submission.tenant, submission.name)
         if not found:
             return
         sql = "SELECT uid FROM plane_submits WHERE tenant = ? AND token = ?"
-        if asked.token and self.database.read(sql, asked.tenant, asked.token):
+        if submission.token and self.database.read(sql, submission.tenant, submission.token):
             return
         raise NameTaken(
-            f"job {asked.tenant}/{asked.name} is {found[0][1]} already",
-            hint="stop it first, or give this one another name",
+            f"job {submission.tenant}/{submission.name} already exists and is {found[0][1]}",
+            hint="stop it first, or choose another name",
         )
 
     def _near(self, name: str, tenant: str | None) -> str:
-        known = sorted({entry.name for entry in self.list(tenant=tenant, most=500)})
-        return did_you_mean(name, known) if known else "nothing was submitted yet"
+        known = sorted({entry.name for entry in self.list(tenant=tenant, limit=500)})
+        return did_you_mean(name, known) if known else "no job was submitted yet"
 
 
 def next_version(transaction: Transaction) -> int:
     return int(transaction.execute(_NEXT, 1, "version")[0][0])
 
 
-def add_events(transaction: Transaction, told: Sequence[tuple[str, float, str, str]]) -> None:
-    """Write what happened: (uid, time, by whom, what)."""
-    if not told:
+def add_events(transaction: Transaction, events: Sequence[tuple[str, float, str, str]]) -> None:
+    """Write events: (uid, time, by whom, what)."""
+    if not events:
         return
-    last = int(transaction.execute(_NEXT, len(told), "event")[0][0])
-    for number, event in enumerate(told, last - len(told) + 1):
+    last = int(transaction.execute(_NEXT, len(events), "event")[0][0])
+    for number, event in enumerate(events, last - len(events) + 1):
         transaction.execute("INSERT INTO plane_events VALUES (?, ?, ?, ?, ?)", number, *event)
 
 
@@ -287,17 +291,17 @@ def share_of(row: Row, used: float) -> TenantQuota:
     return TenantQuota(tenant, weight, QuotaLimit(cores, memory_bytes, gpus), max_jobs, max_priority, used)
 
 
-def _submitted(transaction: Transaction, asked: Submission) -> JobEntry | None:
-    """Return the job that this very request has made before."""
+def _submitted(transaction: Transaction, submission: Submission) -> JobEntry | None:
+    """Return the job that an earlier copy of this request made."""
     sql = "SELECT uid, digest FROM plane_submits WHERE tenant = ? AND token = ?"
-    found = transaction.execute(sql, asked.tenant, asked.token)
+    found = transaction.execute(sql, submission.tenant, submission.token)
     if not found:
         return None
     uid, digest = found[0]
-    if digest != asked.digest:
+    if digest != submission.digest:
         raise BadInput(
-            "this idempotency key came with another request before",
-            hint="give every request a key of its own, and the same one only when it is repeated",
+            "this idempotency key was used for a different request",
+            hint="use a new key for every request, and the same key only to repeat one",
         )
     return entry_of(transaction.execute(f"SELECT {COLUMNS} FROM plane_jobs WHERE uid = ?", uid)[0])
 
@@ -305,7 +309,7 @@ def _submitted(transaction: Transaction, asked: Submission) -> JobEntry | None:
 def _row_of(entry: JobEntry) -> tuple[object, ...]:
     return (
         *(entry.uid, entry.tenant, entry.name, entry.kind, entry.text, entry.need.text(), entry.by),
-        *(entry.asked_s, entry.wish, entry.priority, entry.phase, entry.members, entry.attempts),
+        *(entry.submitted_s, entry.desired, entry.priority, entry.phase, entry.members, entry.attempts),
         *(
             entry.preemptions,
             entry.reason,

@@ -1,10 +1,10 @@
-"""Turns what somebody submits into what a backend runs.
+"""Translates a submitted job file or service into the group that a backend runs.
 
-    job file -> Submission (checked, its needs worked out once) -> Entry -> Group
+    job file -> Submission (checked, its needs computed once) -> JobEntry -> Group
 
-A train job is `windlass.runs.member` on every machine: it prepares the run in its tenant's home, saves
-when it is asked to end, goes on when it is launched again, and ends at once when its run is over. So to
-launch it twice, to stop it, and to launch it again are all harmless.
+A train job is `windlass.runs.member` on every machine: it prepares the run in its tenant's home, saves when
+it is stopped, continues when it is launched again, and ends at once when its run is over. So launching twice,
+stopping, and launching again are all harmless.
 """
 
 from __future__ import annotations
@@ -28,45 +28,44 @@ from windlass.control.tenants.tenant_registry import TenantContext
 from windlass.spec.cluster import Backend, Cluster
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import STATISTICS, Job
-from windlass.spec.job_text import job_text
 from windlass.spec.processes import CLI, RUN_MEMBER
 from windlass.spec.protocol.queue import QueueBody, QueuedService
-from windlass.spec.read import job_from, parse
+from windlass.spec.read import job_from, job_text, parse
 from windlass.spec.tenancy import DEFAULT, FOLDER
 
 GRACE_S = 120.0
-"""For a run that is asked to end, to save a checkpoint."""
+"""For a run that is being stopped, to save a checkpoint."""
 CORES = 1.0
-"""Of a worker that says nothing of its cores: who asks for none would always have room."""
+"""Default CPU request per worker; with 0 a job would fit anywhere."""
 EVERYWHERE = "0.0.0.0"
 ENDLESS = 1_000_000
-"""Failures after which a service is given up."""
+"""Restarts after which a service is given up."""
 
 
 def home_of_tenant(home: Path, tenant: str) -> Path:
-    """Return where a tenant's corpora, runs and models are."""
+    """Return the directory of a tenant's corpora, runs and models."""
     return home if tenant == DEFAULT else home / FOLDER / tenant
 
 
-def submission_of(body: QueueBody, lodging: TenantContext, by: str, token: str = "") -> Submission:
-    """Check what somebody asks for and work out what it needs, or say what is wrong with it.
+def submission_of(body: QueueBody, context: TenantContext, by: str, token: str = "") -> Submission:
+    """Check a request and compute what it needs, or raise what is wrong with it.
 
-    What is asked for a tenant may name only what is that tenant's own.
+    A tenant's request may name only that tenant's paths, models and secrets.
     """
-    tenant, own = lodging.tenant, lodging.tenant != DEFAULT
+    tenant, own = context.tenant, context.tenant != DEFAULT
     if (body.job is None) == (body.service is None):
-        raise BadInput("give one of 'job', the text of a job file, and 'service'")
+        raise BadInput("give either 'job' (the text of a job file) or 'service'")
     if own:
-        check_priority(body.priority, tenant, lodging.allowance, "priority")
-    given = (lodging.ground, lodging.allowance)
+        check_priority(body.priority, tenant, context.allowance, "priority")
+    given = (context.paths, context.allowance)
     if body.job is not None:
-        job = job_of(body.job, lodging.home)
-        job = restrict_job(job, *given, own_user=lodging.uid is not None) if own else job
+        job = job_of(body.job, context.home)
+        job = restrict_job(job, *given, own_user=context.uid is not None) if own else job
         name, text, need, kind = body.name or job.name, body.job, train_need(job), "train"
     else:
         service = parse(QueuedService, body.service, "service")
         if own:
-            service = confined_service(service, *given, own_user=lodging.uid is not None)
+            service = confined_service(service, *given, own_user=context.uid is not None)
         name, need, kind = body.name or _service_name(service), service_need(service), "service"
         text = service.model_dump_json(exclude_unset=True)
     digest = hashlib.sha256(msgspec.json.encode([kind, name, text, body.priority])).hexdigest()
@@ -84,7 +83,7 @@ def submission_of(body: QueueBody, lodging: TenantContext, by: str, token: str =
 
 
 def job_of(text: str, folder: Path) -> Job:
-    """Read a job file that came as text; what is relative in it is below `folder`."""
+    """Read a job file from text; relative paths are below `folder`."""
     try:
         data: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -93,7 +92,7 @@ def job_of(text: str, folder: Path) -> Job:
 
 
 def train_need(job: Job) -> ResourceNeeds:
-    """Return what a run asks for: a member for every machine, with room for its workers there."""
+    """Return what a run requests: one member per node, with resources for its workers there."""
     cluster, world = job.cluster, job.layout.world
     if world % cluster.nodes:
         raise BadJob(
@@ -102,14 +101,14 @@ def train_need(job: Job) -> ResourceNeeds:
         )
     whole = job.model.family in STATISTICS or job.sync.policy == "server"
     if whole and cluster.nodes > 1:
-        raise BadJob(f"job: [cluster] nodes = {cluster.nodes}, but this kind of run is done by one machine")
+        raise BadJob(f"job: [cluster] nodes = {cluster.nodes}, but this kind of run uses one node")
     workers = math.ceil((world + job.elastic.spares) / cluster.nodes)
-    least = job.elastic.least if "least" in job.elastic.model_fields_set else world
-    fewest = math.ceil(least / (world // cluster.nodes))
+    min_workers = job.elastic.min_workers if "min_workers" in job.elastic.model_fields_set else world
+    fewest = math.ceil(min_workers / (world // cluster.nodes))
     return replace(
         _need(cluster, workers),
         members=cluster.nodes,
-        least=fewest if fewest < cluster.nodes else None,
+        min_members=fewest if fewest < cluster.nodes else None,
     )
 
 
@@ -118,9 +117,9 @@ def service_need(service: QueuedService) -> ResourceNeeds:
 
 
 def groups_for(home: Path, backend: Backend) -> Callable[[JobEntry], Group]:
-    """Return how entries become groups of a backend, with homes below `home`.
+    """Return a function from entries to groups of a backend, with homes below `home`.
 
-    A group depends on nothing that may change while it runs, save its count: another one would be refused.
+    Only the count of a group may change while it runs: the backend refuses any other difference.
     """
 
     def group_of(entry: JobEntry) -> Group:
@@ -146,7 +145,7 @@ def _train_group(entry: JobEntry, job: Job, home: Path) -> Group:
 
 
 def _service_group(entry: JobEntry, home: Path, backend: Backend) -> Group:
-    """Return the group of a service; a pod's home is its volume, and it listens to all of its own network."""
+    """Return the group of a service; in a pod its home is the volume and it listens on all addresses."""
     service = parse(QueuedService, msgspec.json.decode(entry.text), "service")
     host = service.host
     if backend == "kubernetes":
@@ -158,7 +157,7 @@ def _service_group(entry: JobEntry, home: Path, backend: Backend) -> Group:
         module=CLI,
         args=("serve", service.model, *at, *keys, "--home", str(home)),
         environment={**service.cluster.env, HOME: str(home)},
-        restart=Restart("always", most=ENDLESS),
+        restart=Restart("always", max_restarts=ENDLESS),
         port=service.port,
     )
 
@@ -172,7 +171,7 @@ def _group(entry: JobEntry, cluster: Cluster) -> Group:
         tenant=entry.tenant,
         secrets=cluster.secrets,
         resources=Resources(need.cores or None, need.memory_bytes or None, need.gpus),
-        restart=Restart("on-failure", most=cluster.restarts),
+        restart=Restart("on-failure", max_restarts=cluster.restarts),
         grace_s=GRACE_S,
         gang=cluster.gang,
         placement=cluster.placement,

@@ -1,8 +1,8 @@
-"""Which of several control planes leads: a row of the database, whose counter its holder keeps changing.
+"""Leader election among control planes: a row of the database whose heartbeat counter the leader increments.
 
-A candidate takes the next epoch once the counter has stood still for STALE_S on the candidate's own monotonic
-clock: no clocks are compared, and none may be wrong. Whoever was frozen meanwhile finds a higher epoch, and
-every write that follows from leadership is refused in its own transaction (`fence`).
+A candidate takes the next epoch once the counter has not changed for STALE_S on the candidate's own monotonic
+clock; clocks of different machines are never compared. A leader that was suspended meanwhile finds a higher
+epoch, and each of its writes is refused in its own transaction (`fence`).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _RESIGN = "UPDATE plane_leases SET beat = -1 WHERE name = 'leader' AND epoch = ?
 
 
 class LostLeadership(InUse):
-    """Another control plane leads."""
+    """Another control plane is the leader."""
 
 
 class DatabaseLease:
-    """One candidate's view of the lease. `step` is to be called a few times a second."""
+    """One candidate's view of the lease. Call `step` a few times a second."""
 
     def __init__(self, database: Database, holder: str, address: str = "") -> None:
         self._database, self._holder, self._address = database, holder, address
         self.epoch: int | None = None
-        """The epoch that this candidate holds; None while it leads nothing."""
+        """The epoch that this candidate holds; None while it is not the leader."""
         self._seen: tuple[int, int] | None = None
         self._seen_s = 0.0
         self._beat_s = float("-inf")
 
     def step(self, now_s: float) -> bool:
-        """Beat when this one leads, else take what nobody holds; return whether it leads."""
+        """Renew the lease, or take it if it has expired; return whether this candidate leads."""
         if self.epoch is None:
             return self._take_vacant(now_s)
         if not self._database.write(_BEAT, time.time(), self.epoch, light=True):
@@ -48,11 +48,11 @@ class DatabaseLease:
         return True
 
     def holds(self, now_s: float) -> bool:
-        """Whether nobody else can lead yet; true for no longer than a candidate waits."""
+        """Whether no other candidate can lead yet; false STALE_S after the last heartbeat."""
         return self.epoch is not None and now_s - self._beat_s < STALE_S
 
     def resign(self) -> None:
-        """Let go, so that others need not wait."""
+        """Release the lease, so that others need not wait for it to expire."""
         if self.epoch is not None:
             self._database.write(_RESIGN, self.epoch, light=True)
             self.epoch = None
@@ -71,19 +71,19 @@ class DatabaseLease:
 
 
 def leader(database: Database) -> tuple[int, str, str]:
-    """Return the newest epoch, who holds it and where that one listens, whether or not it lives."""
+    """Return the newest epoch, its holder and the holder's address, whether or not it is alive."""
     epoch, _, holder, address = _row(database)
     return epoch, holder, address
 
 
 def fence(epoch: Callable[[], int | None]) -> Callable[[Transaction], None]:
-    """Return a check for the beginning of a transaction: that the epoch leads, as of that transaction."""
+    """Return a check for the start of a transaction: raises unless the epoch is the current one."""
 
     def check(transaction: Transaction) -> None:
         held = epoch()
         found = transaction.execute("SELECT epoch FROM plane_leases WHERE name = 'leader'")[0][0]
         if held is None or int(found) != held:
-            raise LostLeadership(f"epoch {held} has passed: epoch {found} leads")
+            raise LostLeadership(f"epoch {held} is over: epoch {found} leads")
 
     return check
 

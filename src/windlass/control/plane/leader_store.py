@@ -1,4 +1,7 @@
-"""What whoever leads reads and writes of the records: every write is fenced by its epoch."""
+"""The leader's access to the job tables.
+
+Each write checks the leader's epoch and fails if another process has taken over.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ from windlass.control.scheduler.snapshot import TenantQuota
 from windlass.store.database import Transaction
 
 LEADER = "control plane"
-_MOVE = """UPDATE plane_jobs SET phase = ?, members = ?, attempts = ?, preemptions = ?, reason = ?,
+_TRANSITION = """UPDATE plane_jobs SET phase = ?, members = ?, attempts = ?, preemptions = ?, reason = ?,
 since_s = ?, placed_s = ?, begun_s = ?, ended_s = ?, version = ? WHERE uid = ?"""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A job that comes to another phase, and what its owner is told of it."""
+    """A job in its new phase, and the event text for its owner."""
 
     entry: JobEntry
     at_s: float
@@ -35,26 +38,26 @@ class Transition:
 
 
 class LeaderStore(Protocol):
-    """What the reconcile loop needs of the records; the simulator of large fleets has one in memory."""
+    """What the reconcile loop needs from the job tables; the fleet simulator has one in memory."""
 
     def changed(self, after: int) -> Sequence[JobEntry]:
-        """Return the jobs written since a version; since 0, all that are not over."""
+        """Return the jobs written after a version; after 0, all that are not over."""
 
-    def apply(self, moves: Sequence[Transition]) -> int:
-        """Write moves together, or none if another one leads; return the version of that write."""
+    def apply(self, transitions: Sequence[Transition]) -> int:
+        """Write all transitions, or none if another process leads; return the version of that write."""
 
-    def tell_waits(self, waits: Mapping[str, QueuePosition | None]) -> None:
-        """Write what jobs wait for, by uid; None for those that wait no longer."""
+    def set_queue_positions(self, waits: Mapping[str, QueuePosition | None]) -> None:
+        """Write why jobs wait, by uid; None for those that no longer wait."""
 
     def shares(self) -> Mapping[str, TenantQuota]:
-        """Return what tenants may have, and had lately."""
+        """Return the quotas of tenants with their recent usage."""
 
-    def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:
-        """Write what tenants had lately."""
+    def set_usage(self, used: Mapping[str, float], now_s: float) -> None:
+        """Write the recent usage of tenants."""
 
 
 class FencedLeaderStore:
-    """The ledger in the database of a control plane."""
+    """The leader store in the database of a control plane."""
 
     def __init__(self, records: JobStore, epoch: Callable[[], int | None]) -> None:
         self._records, self._database = records, records.database
@@ -65,23 +68,23 @@ class FencedLeaderStore:
         sql = f"SELECT {COLUMNS} FROM plane_jobs WHERE {where} ORDER BY version"
         return [entry_of(row) for row in self._database.read(sql, after)]
 
-    def apply(self, moves: Sequence[Transition]) -> int:
+    def apply(self, transitions: Sequence[Transition]) -> int:
         def work(transaction: Transaction) -> int:
             self._check(transaction)
             version = next_version(transaction)
-            for move in moves:
-                e = move.entry
+            for transition in transitions:
+                e = transition.entry
                 own = (e.phase, e.members, e.attempts, e.preemptions, e.reason)
                 times = (e.since_s, e.placed_s, e.begun_s, e.ended_s)
-                transaction.execute(_MOVE, *own, *times, version, e.uid)
+                transaction.execute(_TRANSITION, *own, *times, version, e.uid)
                 if e.phase != "queued":
                     transaction.execute("DELETE FROM plane_waits WHERE uid = ?", e.uid)
-            add_events(transaction, [(m.entry.uid, m.at_s, LEADER, m.what) for m in moves if m.what])
+            add_events(transaction, [(t.entry.uid, t.at_s, LEADER, t.what) for t in transitions if t.what])
             return version
 
         return self._database.atomically(work, alone=ALONE)
 
-    def tell_waits(self, waits: Mapping[str, QueuePosition | None]) -> None:
+    def set_queue_positions(self, waits: Mapping[str, QueuePosition | None]) -> None:
         def work(transaction: Transaction) -> None:
             self._check(transaction)
             for uid, wait in waits.items():
@@ -99,7 +102,7 @@ class FencedLeaderStore:
     def shares(self) -> Mapping[str, TenantQuota]:
         return self._records.shares()
 
-    def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:
+    def set_usage(self, used: Mapping[str, float], now_s: float) -> None:
         def work(transaction: Transaction) -> None:
             self._check(transaction)
             for tenant, each in used.items():

@@ -1,12 +1,12 @@
-"""One job of the queue: what its owner wants, and what has become of it.
+"""One job of the queue: what its owner wants, and its current phase.
 
     queued -> admitted -> running -> done | failed
                  |           |
                  +-----------+-> preempting -> queued
                  +-----------+-> stopping -> stopped
 
-A job is named TENANT/NAME by its owner. Its `uid` is its own for ever: another job may have the name once
-this one is over, and what processes leave behind must never be taken for that one's.
+A job is named TENANT/NAME by its owner. Its `uid` is unique for ever: another job may get the name once this
+one is over, and leftovers of the old job's processes must not be attributed to the new one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ LEAVING = frozenset(("preempting", "stopping"))
 
 @dataclass(frozen=True, slots=True)
 class ResourceNeeds:
-    """What a job asks of the cluster, worked out once, when it is submitted."""
+    """What a job requests from the cluster, computed once, when it is submitted."""
 
     members: int = 1
     cores: float = 0.0
-    """Of each member, as the others."""
+    """Per member, like memory and GPUs."""
     memory_bytes: int = 0
     gpus: int = 0
-    least: int | None = None
+    min_members: int | None = None
     placement: Placement = "spread"
     node_selector: Mapping[str, str] = field(default_factory=dict)
     preemptible: bool = True
     endless: bool = False
-    """It ends only when it is asked to, as a service does."""
+    """It ends only when stopped, as a service does."""
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -56,7 +56,7 @@ def need_from(text: str) -> ResourceNeeds:
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """A job as it is recorded. Its owner writes the first part, whoever leads the second."""
+    """A job as recorded. Its owner writes the first part, the leader the second."""
 
     uid: str
     tenant: str
@@ -66,18 +66,18 @@ class JobEntry:
     """The job file, or the tables of a service."""
     need: ResourceNeeds
     by: str
-    asked_s: float
-    wish: DesiredState = "run"
+    submitted_s: float
+    desired: DesiredState = "run"
     priority: int = 0
 
     phase: Phase = "queued"
     members: int = 0
-    """How many it was admitted with."""
+    """With how many members it was admitted."""
     attempts: int = 0
-    """How often it was admitted, or launched again after its processes were gone."""
+    """How often it was admitted, or launched again after its processes vanished."""
     preemptions: int = 0
     reason: str = ""
-    """Why it is in its phase, in plain words."""
+    """Why it is in its phase, as a sentence."""
     since_s: float = 0.0
     """Since when it is in its phase."""
     placed_s: float | None = None
@@ -86,7 +86,7 @@ class JobEntry:
     """When it ran first."""
     ended_s: float | None = None
     version: int = 0
-    """Grows with every write to any job: who knows all up to one reads what came after it."""
+    """Increases with every write to any job: readers ask for what changed after a version."""
 
     @property
     def key(self) -> str:
@@ -94,7 +94,7 @@ class JobEntry:
 
     @property
     def group(self) -> str:
-        """The name of its group at a backend: this job's alone."""
+        """The unique name of its group at a backend."""
         return _group_name(self.name, self.uid)
 
     @property
@@ -110,8 +110,8 @@ class JobEntry:
         ended_s = now_s if phase in OVER else None
         return replace(self, phase=phase, reason=reason, since_s=now_s, ended_s=ended_s, **more)
 
-    def ask(self) -> PendingJob:
-        """Return it as a decision about the queue sees it."""
+    def pending_job(self) -> PendingJob:
+        """Return the job as input of the scheduler."""
         need = self.need
         return PendingJob(
             key=self.key,
@@ -119,18 +119,29 @@ class JobEntry:
             members=need.members,
             need=MemberResources(need.cores, need.memory_bytes, need.gpus),
             priority=self.priority,
-            least=need.least,
+            min_members=need.min_members,
             placement=need.placement,
             node_selector=need.node_selector,
             preemptible=need.preemptible,
-            asked_s=self.asked_s,
+            submitted_s=self.submitted_s,
             endless=need.endless,
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return it for a script."""
+        """Return it as JSON-compatible values."""
         need = msgspec.to_builtins(self.need)
-        own = ("uid", "tenant", "name", "kind", "by", "asked_s", "wish", "priority", "phase", "members")
+        own = (
+            "uid",
+            "tenant",
+            "name",
+            "kind",
+            "by",
+            "submitted_s",
+            "desired",
+            "priority",
+            "phase",
+            "members",
+        )
         more = ("attempts", "preemptions", "reason", "since_s", "placed_s", "begun_s", "ended_s", "version")
         return {**{key: getattr(self, key) for key in (*own, *more)}, "group": self.group, "need": need}
 

@@ -1,18 +1,18 @@
-"""The machines as columns: how many members each could take, and which of them take a gang.
+"""Cluster capacity as columns: how many members of a gang each node can take, and which nodes to choose.
 
-Rows are machines in order of name. Each has its room at these levels:
+Rows are nodes in order of name. Each row has its capacity at four levels:
 
-    BARE    what nobody holds
-    FREE    what nobody holds and nobody was promised
-    SOON    FREE, and what those hold who were asked to leave
-    LATER   all that is not held without end, less what was promised
+    UNUSED        no job holds it
+    AVAILABLE     no job holds it and none was promised it
+    AFTER_DRAIN   AVAILABLE plus what draining jobs still hold
+    EVENTUAL      all that is not held by endless jobs (services), less promises
 
-FREE <= SOON <= LATER holds in every row. A promise of room that leaves SOON is taken from SOON and LATER, and
-pushes FREE down to it: whoever comes after it can use only what the promise does not need. Rows that are
-kept until LATER have no room for anybody else.
+AVAILABLE <= AFTER_DRAIN <= EVENTUAL holds in every row. Promising capacity that is still draining subtracts
+it from AFTER_DRAIN and EVENTUAL and caps AVAILABLE at the result: a later job can use only what the promise
+does not need. Reserved rows have no capacity for any other job at these three levels.
 
-How many members of a kind a row can take is counted once for all rows, and afterwards only for rows that
-changed. So a step costs as much as changed, not jobs times machines.
+How many members of a kind fit in a row is counted once for all rows, and afterwards only for rows that
+changed. So the cost of a step depends on what changed, not on jobs times nodes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from numpy.typing import NDArray
 from windlass.control.scheduler.snapshot import MemberResources, SchedulableNode
 from windlass.spec.cluster import Placement
 
-BARE, FREE, SOON, LATER = range(4)
+UNUSED, AVAILABLE, AFTER_DRAIN, EVENTUAL = range(4)
 
-MOST = 1_000_000
-"""Members that need nothing fit as often as this in one machine."""
+MAX_PER_NODE = 1_000_000
+"""How many members that need nothing fit in one node."""
 REMEMBERED = 50_000
-"""Sets of nodes whose rows are known."""
+"""Node tuples whose rows are cached."""
 RANKS = 256
-"""Rows are taken in order of how many members fit in them, up to this number."""
+"""Rows are ordered by how many members fit in them; larger counts rank as this one."""
 SLACK = 1e-6
-"""A part of a core: sums of fractions are not exact, and half a core less is no refusal."""
+"""Tolerance in cores: sums of fractions are not exact and must not cause a refusal."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ Vector = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """Asks that fit in the same machines: the room of a member, and the labels that a machine must have."""
+    """Jobs that fit in the same nodes: what a member needs, and the labels that a node must have."""
 
     need: Vector
     labels: tuple[tuple[str, str], ...] = ()
@@ -60,10 +60,10 @@ def vector(room: MemberResources) -> Vector:
 
 
 class Columns(Sequence[SchedulableNode]):
-    """The machines as a decision finds them.
+    """The nodes at the start of a scheduling cycle.
 
-    Whoever decides again and again keeps one and lets it follow the machines by `update` and `drop`; a
-    machine that is gone keeps its row, without room, for the time when it comes back.
+    The reconcile loop keeps one instance between cycles and applies changes by `update` and `drop`. A node
+    that is gone keeps its row, with no capacity, in case it comes back.
     """
 
     def __init__(self, machines: Iterable[SchedulableNode]) -> None:
@@ -72,9 +72,9 @@ class Columns(Sequence[SchedulableNode]):
         self.total = _table([machine.total for machine in self.machines])
         self.free = _table([machine.free for machine in self.machines])
         self.sum: Floats = self.total.sum(axis=1)
-        self._there = np.ones(len(self.machines), dtype=bool)
+        self._present = np.ones(len(self.machines), dtype=bool)
         self._masks: dict[tuple[tuple[str, str], ...], NDArray[np.bool_]] = {}
-        self._most: dict[RequestKind, int] = {}
+        self._max_members: dict[RequestKind, int] = {}
         self._rows_at: dict[int, tuple[tuple[str, ...], Ints]] = {}
 
     def __len__(self) -> int:
@@ -88,20 +88,20 @@ class Columns(Sequence[SchedulableNode]):
         return self.machines[row]
 
     def update(self, machine: SchedulableNode) -> bool:
-        """Take over how a machine is now; False when it cannot be done, and all must be read again."""
+        """Apply the current state of a node; False when the columns must be built again."""
         row = self.rows.get(machine.name)
         if row is None or self.machines[row].labels != machine.labels:
             return False
-        if not self._there[row] or self.machines[row].total != machine.total:
-            self._put(row, vector(machine.total), there=True)
+        if not self._present[row] or self.machines[row].total != machine.total:
+            self._put(row, vector(machine.total), present=True)
         self.machines[row] = machine
         self.free[:, row] = vector(machine.free)
         return True
 
     def rows_at(self, nodes: tuple[str, ...]) -> Ints:
-        """Return the row of each node, -1 for a strange one; remembered, because jobs stay where they are.
+        """Return the row of each node, -1 for an unknown one; cached, because jobs stay on their nodes.
 
-        They are found again by their identity: to hash the names of a large gang takes longer than all else.
+        The cache key is the identity of the tuple: hashing the names of a large gang would dominate the cost.
         """
         known = self._rows_at.get(id(nodes))
         if known is None or known[0] is not nodes:
@@ -112,40 +112,40 @@ class Columns(Sequence[SchedulableNode]):
         return known[1]
 
     def drop(self, name: str) -> None:
-        """A machine takes no work any more."""
+        """Mark a node as taking no more work."""
         row = self.rows[name]
-        self._put(row, (0.0, 0.0, 0.0), there=False)
+        self._put(row, (0.0, 0.0, 0.0), present=False)
         self.machines[row] = SchedulableNode(
             name, MemberResources(), MemberResources(), self.machines[row].labels
         )
         self.free[:, row] = 0.0
 
-    def _put(self, row: int, total: Vector, *, there: bool) -> None:
+    def _put(self, row: int, total: Vector, *, present: bool) -> None:
         self.total[:, row] = total
         self.sum = self.total.sum(axis=1)
-        self._there[row] = there
-        self._most.clear()
+        self._present[row] = present
+        self._max_members.clear()
         for labels, mask in self._masks.items():
-            mask[row] = there and self._has(self.machines[row], labels)
+            mask[row] = present and self._has(self.machines[row], labels)
 
     def mask(self, labels: tuple[tuple[str, str], ...]) -> NDArray[np.bool_]:
-        """Tell which machines are there and have the labels."""
+        """Return which nodes are present and have the labels."""
         known = self._masks.get(labels)
         if known is None:
             has = np.array([self._has(machine, labels) for machine in self.machines], dtype=bool)
-            known = self._masks[labels] = has & self._there
+            known = self._masks[labels] = has & self._present
         return known
 
     @staticmethod
     def _has(machine: SchedulableNode, labels: tuple[tuple[str, str], ...]) -> bool:
         return all(machine.labels.get(key) == value for key, value in labels)
 
-    def most(self, kind: RequestKind) -> int:
-        """Return how many members the machines could take if nothing else ran."""
-        known = self._most.get(kind)
+    def max_members(self, kind: RequestKind) -> int:
+        """Return how many members would fit if nothing else ran."""
+        known = self._max_members.get(kind)
         if known is None:
             known = int((count(self.total, kind.need) * self.mask(kind.labels)).sum())
-            self._most[kind] = known
+            self._max_members[kind] = known
         return known
 
 
@@ -154,12 +154,12 @@ def _table(rooms: Sequence[MemberResources]) -> Floats:
 
 
 def count(room: Floats, need: Vector) -> Ints:
-    """Return how often a need fits in each column of room."""
-    fits = np.full(room.shape[1], float(MOST))
+    """Return how many times a need fits in each column."""
+    fits = np.full(room.shape[1], float(MAX_PER_NODE))
     for have, each in zip(room, need, strict=True):
         if each > 0:
             np.minimum(fits, np.floor((have + SLACK) / each), out=fits)
-    whole: Ints = np.clip(fits, 0, MOST).astype(np.int64)
+    whole: Ints = np.clip(fits, 0, MAX_PER_NODE).astype(np.int64)
     return whole
 
 
@@ -168,19 +168,19 @@ class _Counted:
     fits: Ints
     sum: int
     seen: int
-    """Changes of the ground that are in it."""
+    """How many changes of the capacity it includes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Rows, and how many members each takes."""
+    """Rows, and how many members are placed in each."""
 
     rows: Ints
     each: Ints
 
 
 class Capacity:
-    """The machines while one decision is made; what is given is taken, what is promised is kept."""
+    """The remaining capacity during one scheduling cycle."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -190,18 +190,18 @@ class Capacity:
         self._changes: list[Ints] = []
 
     def rows_of(self, nodes: Sequence[str]) -> list[int]:
-        """Return where nodes stand; those that take no work are not on the ground."""
+        """Return the rows of nodes; nodes that take no work have none."""
         rows = self.columns.rows
         return [rows[node] for node in nodes if node in rows]
 
     def nodes_of(self, gang: Gang) -> tuple[str, ...]:
-        """Return the names of the rows, once for each member."""
+        """Return the node names, one for each member."""
         machines = self.columns.machines
         pairs = zip(gang.rows.tolist(), gang.each.tolist(), strict=True)
         return tuple(machines[row].name for row, each in pairs for _ in range(each))
 
     def fits(self, level: int, kind: RequestKind) -> Ints:
-        """Return how many members of a kind each row can take."""
+        """Return how many members of a kind fit in each row."""
         return self._count(level, kind).fits
 
     def sum(self, level: int, kind: RequestKind) -> int:
@@ -222,42 +222,42 @@ class Capacity:
         return known
 
     def choose(self, level: int, kind: RequestKind, members: int, placement: Placement) -> Gang:
-        """Choose rows for members that fit; those that need no GPU go first where no GPU is free."""
-        strange = (self.room[FREE][2] > 0) & (kind.need[2] == 0)
-        return place(self.fits(level, kind), strange, members, placement)
+        """Choose rows for members that fit; members without a GPU prefer nodes without a free GPU."""
+        avoid = (self.room[AVAILABLE][2] > 0) & (kind.need[2] == 0)
+        return place(self.fits(level, kind), avoid, members, placement)
 
     def choose_oldest(self, kind: RequestKind, members: int, newest_s: Floats) -> Gang:
-        """Choose rows that LATER take members: those in which nobody began lately.
+        """Choose rows that fit the members EVENTUAL: those whose newest job started longest ago.
 
-        `newest_s` says when the last one began in each row. Once the rows are kept, nobody begins there, and
-        whoever begins elsewhere makes that row worse: the rows chosen at any later look are rows in which
-        nobody has begun since the first look, too.
+        `newest_s` is when the last job started in each row. No job starts in reserved rows, and a job that
+        starts elsewhere makes its row a worse choice. So every later call chooses rows in which no job has
+        started since the first call.
         """
-        later = self.fits(LATER, kind)
-        rows = np.flatnonzero(later)
+        eventual = self.fits(EVENTUAL, kind)
+        rows = np.flatnonzero(eventual)
         order = np.lexsort((rows, newest_s[rows]))
-        return _cut(rows[order], later[rows][order], members)
+        return _cut(rows[order], eventual[rows][order], members)
 
     def take(self, gang: Gang, kind: RequestKind) -> None:
-        """Give room to a gang for good."""
-        self._add(gang, kind.need, (BARE, FREE, SOON, LATER), sign=-1.0)
+        """Subtract the capacity of an admitted gang."""
+        self._add(gang, kind.need, (UNUSED, AVAILABLE, AFTER_DRAIN, EVENTUAL), sign=-1.0)
 
     def promise(self, gang: Gang, kind: RequestKind) -> None:
-        """Give room to a gang that is there SOON."""
-        self._add(gang, kind.need, (SOON, LATER), sign=-1.0)
+        """Promise a gang capacity that is still draining."""
+        self._add(gang, kind.need, (AFTER_DRAIN, EVENTUAL), sign=-1.0)
 
     def keep(self, gang: Gang) -> None:
-        """Let nobody begin in these rows, not even beside what they are kept for."""
-        self.room[FREE:, :, gang.rows] = 0.0
+        """Reserve whole rows: no other job may start in them."""
+        self.room[AVAILABLE:, :, gang.rows] = 0.0
         self._changes.append(gang.rows)
 
     def clear(self, gang: Gang, need: Vector, *, endless: bool) -> None:
-        """Count on room of somebody who leaves."""
-        self._add(gang, need, (SOON, LATER) if endless else (SOON,), sign=1.0)
+        """Add the capacity of a gang that is draining."""
+        self._add(gang, need, (AFTER_DRAIN, EVENTUAL) if endless else (AFTER_DRAIN,), sign=1.0)
 
     def hold_without_end(self, gang: Gang, need: Vector) -> None:
-        """Count no more on room that somebody has who will not leave."""
-        self.room[LATER][:, gang.rows] -= np.asarray(need)[:, None] * gang.each
+        """Treat this capacity as never becoming free (services do not finish)."""
+        self.room[EVENTUAL][:, gang.rows] -= np.asarray(need)[:, None] * gang.each
         self._changes.append(gang.rows)
 
     def _add(self, gang: Gang, need: Vector, levels: Iterable[int], sign: float) -> None:
@@ -266,33 +266,33 @@ class Capacity:
         part = self.room[:, :, rows]
         for level in levels:
             part[level] += amount
-        for below in (SOON, FREE):
+        for below in (AFTER_DRAIN, AVAILABLE):
             np.minimum(part[below], part[below + 1], out=part[below])
         self.room[:, :, rows] = part
         self._changes.append(rows)
 
 
 def gang_of(rows: Sequence[int]) -> Gang:
-    """Return the gang of members that stand in these rows, a row for each of them."""
+    """Return the gang of members in these rows, one entry for each member."""
     found, each = np.unique(np.asarray(rows, dtype=np.int64), return_counts=True)
     return Gang(found, each)
 
 
-def place(fits: Ints, strange: NDArray[np.bool_], members: int, placement: Placement) -> Gang:
-    """Choose rows for members, of which as many as `fits` says fit in each, rows that are `strange` last.
+def place(fits: Ints, avoid: NDArray[np.bool_], members: int, placement: Placement) -> Gang:
+    """Choose rows for members; `fits` says how many fit in each row, rows marked `avoid` come last.
 
-    Rows with little room go first, so that large gangs find whole machines. Spread: as few members in one
-    machine as possible; pack: in as few machines as possible.
+    Rows with little capacity go first, so that large gangs find whole nodes. Spread: as few members per node
+    as possible; pack: as few nodes as possible.
     """
     rank = np.minimum(fits, RANKS - 1)
-    rank += RANKS * (strange & (fits > 0))
+    rank += RANKS * (avoid & (fits > 0))
     if placement == "pack":
         return _pack(fits, rank, members)
     return _one_each(rank, members) or _level(fits, rank, members)
 
 
 def _one_each(rank: Ints, members: int) -> Gang | None:
-    """Take a row for each member, in order of rank; None when there are fewer. Rank 0 has no room."""
+    """Take a row for each member, in order of rank; None when there are too few. Rank 0 does not fit."""
     sums = np.cumsum(np.bincount(rank, minlength=2)[1:])
     if sums[-1] < members:
         return None
@@ -310,9 +310,9 @@ def _level(fits: Ints, rank: Ints, members: int) -> Gang:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if np.minimum(fits, middle).sum() >= members else (middle + 1, high)
-    least = np.minimum(fits[rows], low - 1)
-    further = np.minimum(fits[rows], low) - least
-    each = least + further * (np.cumsum(further) <= members - int(least.sum()))
+    floor = np.minimum(fits[rows], low - 1)
+    further = np.minimum(fits[rows], low) - floor
+    each = floor + further * (np.cumsum(further) <= members - int(floor.sum()))
     return Gang(rows[each > 0], each[each > 0])
 
 
@@ -328,7 +328,7 @@ def _pack(fits: Ints, rank: Ints, members: int) -> Gang:
 
 
 def _cut(rows: Ints, fit: Ints, members: int) -> Gang:
-    """Fill rows in their order until all members have a place."""
+    """Fill rows in their order until all members are placed."""
     sums = np.cumsum(fit)
     last = int(np.searchsorted(sums, members))
     each = fit[: last + 1].copy()

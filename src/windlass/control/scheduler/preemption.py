@@ -1,13 +1,13 @@
-"""Who makes room for a job that cannot wait: the least that suffices, from those who lose the least.
+"""Preemption: the smallest set of running jobs, with the least work lost, that makes way for a job.
 
-Members above the fewest that an elastic job can do with go first: nothing is lost with them. Then whole
-jobs, of lower priority or of a tenant that has more than its share, go in this order: lowest priority, most
-over its share, least work since the last save, begun last.
+Members above the minimum of elastic jobs go first: no work is lost with them. Then whole jobs of lower
+priority, or of a tenant above its fair share, in this order: lowest priority, furthest above its share, least
+work since the last save, started last.
 
-Why two jobs never take turns at pushing each other out: by priority one is above the other, always. By share,
-a tenant takes only up to its share, and only what another has above its own; afterwards neither may take it
-back. Both hold as long as the set of tenants does; against changes of it, nobody is asked to leave before it
-has run for View.min_run_s.
+Two jobs never preempt each other in turns. By priority, one is always above the other. By share, a tenant
+takes only up to its own share, and only what another tenant has above its share; afterwards neither may take
+it back. Both hold while the set of tenants stays the same; against changes of it, no job is preempted before
+it has run for Snapshot.min_run_s.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.control.scheduler.capacity import (
-    LATER,
+    AFTER_DRAIN,
+    EVENTUAL,
     SLACK,
-    SOON,
     Capacity,
     Floats,
     Ints,
@@ -36,12 +36,12 @@ from windlass.control.scheduler.fair_share import TenantUsage, priority_of
 from windlass.control.scheduler.snapshot import MemberResources, PendingJob, RunningJob
 
 FAR_BELOW = 0.8
-"""A tenant takes from another of its priority when it has less than this part of its share."""
+"""A tenant may preempt jobs of its own priority while it has less than this part of its fair share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Yield:
-    """So many members of a job leave, the last ones; all of them when it is preempted."""
+class PreemptionTarget:
+    """The last `members` of a running job are to stop; all of them when the job is preempted."""
 
     placed: RunningJob
     members: int
@@ -53,29 +53,29 @@ class Yield:
 
 
 class Preemptor:
-    """Those who could be asked to make room in one round."""
+    """Finds the running jobs to preempt in one scheduling cycle."""
 
     def __init__(
         self,
         placed: Sequence[RunningJob],
-        accounts: Mapping[str, TenantUsage],
+        usage: Mapping[str, TenantUsage],
         now_s: float,
         min_run_s: float,
     ) -> None:
-        self._accounts, self._now_s = accounts, now_s
+        self._usage, self._now_s = usage, now_s
         self._able = [
             each
             for each in placed
             if not each.leaving and now_s - each.since_s >= min_run_s and len(each.nodes) == each.members
         ]
-        self._over = {tenant: account.now / account.fair for tenant, account in accounts.items()}
-        self._vain: dict[tuple[RequestKind, int, str], int] = {}
-        """The fewest members for which nobody could make room, by kind, priority and tenant."""
+        self._over = {tenant: used.now / used.fair for tenant, used in usage.items()}
+        self._failed: dict[tuple[RequestKind, int, str], int] = {}
+        """The smallest gang for which the search failed, by kind, priority and tenant."""
         self._parts: dict[MemberResources, float] = {}
-        self._all: UpperBound | None = None
-        self._stands: dict[bool, Stand] = {}
-        """Members that jobs can spare (False), and whole jobs without these (True)."""
-        self._crowds: dict[tuple[int, str | None], Candidates] = {}
+        self._bound: UpperBound | None = None
+        self._tables: dict[bool, CandidateTable] = {}
+        """Members above the minimum of elastic jobs (False), and whole jobs without these (True)."""
+        self._candidates: dict[tuple[int, str | None], Candidates] = {}
         self._gone: set[str] = set()
 
     @cached_property
@@ -84,176 +84,185 @@ class Preemptor:
 
     @cached_property
     def _elastic(self) -> list[RunningJob]:
-        return self._in_order(each for each in self._able if each.members > each.ask.fewest)
+        return self._in_order(each for each in self._able if each.members > each.job.fewest)
 
     def _in_order(self, able: Iterable[RunningJob]) -> list[RunningJob]:
-        return [ranked[-1] for ranked in sorted(map(self._price, able), key=itemgetter(0, 1, 2, 3, 4))]
+        return [ranked[-1] for ranked in sorted(map(self._cost, able), key=itemgetter(0, 1, 2, 3, 4))]
 
-    def find(self, ground: Capacity, ask: PendingJob, kind: RequestKind) -> list[Yield]:
-        """Return who leaves so that the fewest members of the ask fit; nobody when that cannot be had."""
-        priority = priority_of(ask, self._accounts[ask.tenant].share)
-        by_share = self._is_far_below(ask, kind)
-        case = (kind, priority, ask.tenant if by_share else "")
-        if ask.fewest >= self._vain.get(case, ask.fewest + 1):
+    def find(self, capacity: Capacity, job: PendingJob, kind: RequestKind) -> list[PreemptionTarget]:
+        """Return what to preempt so that the minimum of the job fits; empty if that is impossible."""
+        priority = priority_of(job, self._usage[job.tenant].share)
+        by_share = self._is_far_below(job, kind)
+        case = (kind, priority, job.tenant if by_share else "")
+        if job.fewest >= self._failed.get(case, job.fewest + 1):
             return []
-        found = self._search(ground, ask, kind, priority, by_share=by_share)
+        found = self._search(capacity, job, kind, priority, by_share=by_share)
         if not found:
-            self._vain[case] = ask.fewest
+            self._failed[case] = job.fewest
         for each in found:
             self.take(each.placed)
         return [replace(each, by_share=self._priority(each.placed) == priority) for each in found]
 
     def _search(
-        self, ground: Capacity, ask: PendingJob, kind: RequestKind, priority: int, *, by_share: bool
-    ) -> list[Yield]:
-        """Look among members that can be spared, who leave first; then among all, if all would do."""
-        if found := search(ground, ask.fewest, kind, self._spares(ground, priority)):
+        self, capacity: Capacity, job: PendingJob, kind: RequestKind, priority: int, *, by_share: bool
+    ) -> list[PreemptionTarget]:
+        """Search the spare members of elastic jobs; then all candidates, if all of them would suffice."""
+        if found := search(capacity, job.fewest, kind, self._spare_members(capacity, priority)):
             return found
-        if self._hope(ground).most(ground, kind, priority, ask.tenant if by_share else "") < ask.fewest:
+        bound = self._upper_bound(capacity)
+        if bound.max_members(capacity, kind, priority, job.tenant if by_share else "") < job.fewest:
             return []
-        return search(ground, ask.fewest, kind, self._crowd(ground, ask, priority, by_share=by_share))
+        candidates = self._candidates_for(capacity, job, priority, by_share=by_share)
+        return search(capacity, job.fewest, kind, candidates)
 
-    def _spares(self, ground: Capacity, priority: int) -> Candidates:
+    def _spare_members(self, capacity: Capacity, priority: int) -> Candidates:
         case = (priority, None)
-        crowd = self._crowds.get(case)
-        if crowd is None:
-            spare = self._stand(ground, whole=False)
-            crowd = self._crowds[case] = Candidates(
+        candidates = self._candidates.get(case)
+        if candidates is None:
+            spare = self._table(capacity, whole=False)
+            candidates = self._candidates[case] = Candidates(
                 [(spare, range(bisect_right(spare.priorities, priority)))]
             )
-        return crowd
+        return candidates
 
-    def _hope(self, ground: Capacity) -> UpperBound:
-        if self._all is None:
-            self._all = UpperBound(ground, self._able, self._priority, self._over)
-        return self._all
+    def _upper_bound(self, capacity: Capacity) -> UpperBound:
+        if self._bound is None:
+            self._bound = UpperBound(capacity, self._able, self._priority, self._over)
+        return self._bound
 
-    def _crowd(self, ground: Capacity, ask: PendingJob, priority: int, *, by_share: bool) -> Candidates:
-        """Gather who may be asked to leave; the same for all asks, until somebody was chosen."""
-        case = (priority, ask.tenant if by_share else "")
-        crowd = self._crowds.get(case)
-        if crowd is None:
-            spare, whole = self._stand(ground, whole=False), self._stand(ground, whole=True)
-            parts: list[tuple[Stand, Sequence[int]]] = [
+    def _candidates_for(
+        self, capacity: Capacity, job: PendingJob, priority: int, *, by_share: bool
+    ) -> Candidates:
+        """Return the jobs that may be preempted; cached until one of them is chosen."""
+        case = (priority, job.tenant if by_share else "")
+        candidates = self._candidates.get(case)
+        if candidates is None:
+            spare, whole = self._table(capacity, whole=False), self._table(capacity, whole=True)
+            parts: list[tuple[CandidateTable, Sequence[int]]] = [
                 (spare, range(bisect_right(spare.priorities, priority))),
                 (whole, range(bisect_left(whole.priorities, priority))),
             ]
             if by_share:
-                parts.append((whole, self._above(ask, priority, whole)))
-            crowd = self._crowds[case] = Candidates(parts)
-        return crowd
+                parts.append((whole, self._above(job, priority, whole)))
+            candidates = self._candidates[case] = Candidates(parts)
+        return candidates
 
-    def _stand(self, ground: Capacity, *, whole: bool) -> Stand:
-        """Put those who could leave in columns: the members that they can spare, or all others."""
-        known = self._stands.get(whole)
+    def _table(self, capacity: Capacity, *, whole: bool) -> CandidateTable:
+        """Return a table of the candidates: spare members, or the rest of each job."""
+        known = self._tables.get(whole)
         if known is None:
-            spare = {each.ask.key: each.members - each.ask.fewest for each in self._elastic}
+            spare = {each.job.key: each.members - each.job.fewest for each in self._elastic}
             if whole:
-                units = [Yield(each, each.members) for each in self._ranked if each.ask.preemptible]
+                units = [
+                    PreemptionTarget(each, each.members) for each in self._ranked if each.job.preemptible
+                ]
             else:
-                units = [Yield(each, spare[each.ask.key]) for each in self._elastic]
+                units = [PreemptionTarget(each, spare[each.job.key]) for each in self._elastic]
             priorities = [self._priority(each.placed) for each in units]
-            known = self._stands[whole] = Stand(ground, units, priorities, spared=spare if whole else {})
+            known = self._tables[whole] = CandidateTable(
+                capacity, units, priorities, spared=spare if whole else {}
+            )
             for key in self._gone:
                 known.remove(key)
         return known
 
-    def own(self, ask: PendingJob) -> list[RunningJob]:
-        """Return the tenant's own jobs of lower priority, in the order in which they would leave."""
+    def own(self, job: PendingJob) -> list[RunningJob]:
+        """Return the tenant's own jobs of lower priority, in the order of preemption."""
         return [
             each
             for each in self._ranked
-            if each.ask.preemptible
-            and each.ask.tenant == ask.tenant
-            and each.ask.priority < ask.priority
-            and each.ask.key not in self._gone
+            if each.job.preemptible
+            and each.job.tenant == job.tenant
+            and each.job.priority < job.priority
+            and each.job.key not in self._gone
         ]
 
     def take(self, placed: RunningJob) -> None:
-        self._gone.add(placed.ask.key)
-        for stand in self._stands.values():
-            stand.remove(placed.ask.key)
-        self._crowds.clear()
+        """Drop a job from the candidates: it is already being preempted."""
+        self._gone.add(placed.job.key)
+        for table in self._tables.values():
+            table.remove(placed.job.key)
+        self._candidates.clear()
 
-    def _is_far_below(self, ask: PendingJob, kind: RequestKind) -> bool:
-        account = self._accounts[ask.tenant]
-        after = account.now + account.part(kind.need, ask.fewest)
-        return account.now < FAR_BELOW * account.fair and after <= account.fair
+    def _is_far_below(self, job: PendingJob, kind: RequestKind) -> bool:
+        usage = self._usage[job.tenant]
+        after = usage.now + usage.part(kind.need, job.fewest)
+        return usage.now < FAR_BELOW * usage.fair and after <= usage.fair
 
-    def _above(self, ask: PendingJob, priority: int, whole: Stand) -> list[int]:
-        """Return jobs of the same priority that their tenants have above their shares, all taken together."""
+    def _above(self, job: PendingJob, priority: int, whole: CandidateTable) -> list[int]:
+        """Return jobs of the same priority without which their tenants still have their fair share."""
         first, last = bisect_left(whole.priorities, priority), bisect_right(whole.priorities, priority)
         given: dict[str, float] = {}
         found = []
         for number in range(first, last):
             each = whole.units[number].placed
-            tenant = each.ask.tenant
-            account = self._accounts[tenant]
-            if tenant == ask.tenant or self._over[tenant] <= 1.0 or each.ask.key in self._gone:
+            tenant = each.job.tenant
+            usage = self._usage[tenant]
+            if tenant == job.tenant or self._over[tenant] <= 1.0 or each.job.key in self._gone:
                 continue
-            gives = given.get(tenant, 0.0) + account.part(vector(each.ask.need), each.members)
-            if account.now - gives >= account.fair:
+            gives = given.get(tenant, 0.0) + usage.part(vector(each.job.need), each.members)
+            if usage.now - gives >= usage.fair:
                 given[tenant] = gives
                 found.append(number)
         return found
 
     def _priority(self, each: RunningJob) -> int:
-        return priority_of(each.ask, self._accounts[each.ask.tenant].share)
+        return priority_of(each.job, self._usage[each.job.tenant].share)
 
-    def _price(self, each: RunningJob) -> tuple[float, float, float, float, str, RunningJob]:
-        """Return what is lost with a job, in the order in which it counts, and the job."""
-        ask, since_s = each.ask, each.since_s
+    def _cost(self, each: RunningJob) -> tuple[float, float, float, float, str, RunningJob]:
+        """Return the sort key of a job, cheapest to preempt first, and the job."""
+        job, since_s = each.job, each.since_s
         saved_s = since_s if each.saved_s is None else max(each.saved_s, since_s)
-        unsaved = (self._now_s - saved_s) * each.members * self._part(ask.need)
-        return self._priority(each), -self._over[ask.tenant], unsaved, -since_s, ask.key, each
+        unsaved = (self._now_s - saved_s) * each.members * self._part(job.need)
+        return self._priority(each), -self._over[job.tenant], unsaved, -since_s, job.key, each
 
     def _part(self, need: MemberResources) -> float:
-        """Return which part of the fleet a member is; jobs of one kind ask again and again."""
+        """Return the dominant share of a member; cached by kind."""
         part = self._parts.get(need)
         if part is None:
-            account = next(iter(self._accounts.values()))
-            part = self._parts[need] = account.part(vector(need), 1)
+            usage = next(iter(self._usage.values()))
+            part = self._parts[need] = usage.part(vector(need), 1)
         return part
 
 
 class UpperBound:
-    """What could be free if everybody left who may be asked to.
+    """Upper bound on what preemption can free.
 
-    Never less than what those who are asked at last would free (Crowd), and known without their order, which
-    takes longer to find out than it takes to see that all of them would not do.
+    Never less than what the candidates would free. Cheap, because jobs are not sorted; used to reject
+    hopeless searches early.
     """
 
     def __init__(
         self,
-        ground: Capacity,
+        capacity: Capacity,
         able: Sequence[RunningJob],
         priority_of: Callable[[RunningJob], int],
         over: Mapping[str, float],
     ) -> None:
-        asks = [each.ask for each in able]
-        rows = [ground.columns.rows_at(each.nodes) for each in able]
+        jobs = [each.job for each in able]
+        rows = [capacity.columns.rows_at(each.nodes) for each in able]
         lengths = np.array([len(each) for each in rows], dtype=np.int64)
         row = np.concatenate([*rows, np.zeros(0, dtype=np.int64)])
-        needs = np.array([ask.need.vector for ask in asks]).reshape(-1, 3)
+        needs = np.array([job.need.vector for job in jobs]).reshape(-1, 3)
         number = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         self._row = np.maximum(row, 0)
         self._need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
-        self._endless = np.repeat(np.array([ask.endless for ask in asks], dtype=bool), lengths)
+        self._endless = np.repeat(np.array([job.endless for job in jobs], dtype=bool), lengths)
         self._priority = np.repeat(np.array([priority_of(each) for each in able]), lengths)
-        self._preemptible = np.repeat(np.array([ask.preemptible for ask in asks], dtype=bool), lengths)
-        self._spare = number >= np.repeat(np.array([ask.fewest for ask in asks], dtype=np.int64), lengths)
+        self._preemptible = np.repeat(np.array([job.preemptible for job in jobs], dtype=bool), lengths)
+        self._spare = number >= np.repeat(np.array([job.fewest for job in jobs], dtype=np.int64), lengths)
         names = {tenant: at for at, tenant in enumerate(over)}
         self._above = np.array([part > 1.0 for part in over.values()], dtype=bool)
         self._names = names
-        self._tenant = np.repeat(np.array([names[ask.tenant] for ask in asks], dtype=np.int64), lengths)
+        self._tenant = np.repeat(np.array([names[job.tenant] for job in jobs], dtype=np.int64), lengths)
         self._freed: dict[tuple[int, str], tuple[Floats, Floats]] = {}
 
-    def most(self, ground: Capacity, kind: RequestKind, priority: int, by_share: str) -> int:
-        """Return how many members would fit at most; `by_share` is the tenant that may take by its share."""
-        soon, later = ground.room[SOON], ground.room[LATER]
-        freed, without_end = self._sums(priority, by_share, soon.shape[1])
-        room = np.minimum(soon + freed, later + without_end)
-        return int((count(room, kind.need) * ground.columns.mask(kind.labels)).sum())
+    def max_members(self, capacity: Capacity, kind: RequestKind, priority: int, by_share: str) -> int:
+        """Return how many members would fit; `by_share` is the tenant that may preempt by fair share."""
+        after_drain, eventual = capacity.room[AFTER_DRAIN], capacity.room[EVENTUAL]
+        freed, without_end = self._sums(priority, by_share, after_drain.shape[1])
+        room = np.minimum(after_drain + freed, eventual + without_end)
+        return int((count(room, kind.need) * capacity.columns.mask(kind.labels)).sum())
 
     def _sums(self, priority: int, by_share: str, size: int) -> tuple[Floats, Floats]:
         known = self._freed.get((priority, by_share))
@@ -270,30 +279,30 @@ class UpperBound:
         return known
 
 
-class Stand:
-    """Who could leave, in order, and where they are, in columns.
+class CandidateTable:
+    """Candidates in order of preemption and the rows of their members, as columns.
 
-    `spared` are members that were counted elsewhere already.
+    `spared` are members that are in another table already.
     """
 
     def __init__(
         self,
-        ground: Capacity,
-        units: Sequence[Yield],
+        capacity: Capacity,
+        units: Sequence[PreemptionTarget],
         priorities: Sequence[int],
         spared: Mapping[str, int],
     ) -> None:
-        keys = [each.placed.ask.key for each in units]
+        keys = [each.placed.job.key for each in units]
         self.units = units
         self.priorities = priorities
         self.rows: list[Ints] = []
         for key, each in zip(keys, units, strict=True):
-            rows = ground.columns.rows_at(each.placed.nodes)
+            rows = capacity.columns.rows_at(each.placed.nodes)
             self.rows.append(rows[len(rows) - each.members : len(rows) - spared.get(key, 0)])
         lengths = [len(rows) for rows in self.rows]
         row = np.concatenate([*self.rows, np.zeros(0, dtype=np.int64)])
-        needs = np.array([each.placed.ask.need.vector for each in units]).reshape(-1, 3)
-        endless = np.array([each.placed.ask.endless for each in units], dtype=bool)
+        needs = np.array([each.placed.job.need.vector for each in units]).reshape(-1, 3)
+        endless = np.array([each.placed.job.endless for each in units], dtype=bool)
         self.ends: Ints = np.cumsum([0, *lengths])
         self.row = np.maximum(row, 0)
         self.need = np.repeat(needs, lengths, axis=0) * (row >= 0)[:, None]
@@ -301,14 +310,14 @@ class Stand:
         self._numbers = {key: number for number, key in enumerate(keys)}
 
     def remove(self, key: str) -> None:
-        """Count no more on somebody who leaves for another."""
+        """Drop a job from the candidates: it is already being preempted for another job."""
         number = self._numbers.get(key)
         if number is not None:
             self.need[self.ends[number] : self.ends[number + 1]] = 0.0
             self.rows[number] = self.rows[number][:0]
 
     def places(self, numbers: Sequence[int]) -> Ints:
-        """Return where the members of some stand in the columns."""
+        """Return the column positions of the members of some candidates."""
         if isinstance(numbers, range):
             return np.arange(self.ends[len(numbers)])
         spans = [np.arange(self.ends[number], self.ends[number + 1]) for number in numbers]
@@ -316,70 +325,76 @@ class Stand:
 
 
 class Candidates:
-    """Parts of stands in a row. A job may be in it twice: for what it can spare, and for the rest."""
+    """Parts of tables, concatenated. A job may occur twice: for its spare members, and for the rest."""
 
-    def __init__(self, parts: Sequence[tuple[Stand, Sequence[int]]]) -> None:
-        self.units = [stand.units[number] for stand, numbers in parts for number in numbers]
-        self.rows = [stand.rows[number] for stand, numbers in parts for number in numbers]
-        places = [(stand, stand.places(numbers)) for stand, numbers in parts]
-        self._row = np.concatenate([stand.row[at] for stand, at in places])
-        self._need = np.concatenate([stand.need[at] for stand, at in places])
-        self._endless = np.concatenate([stand.endless[at] for stand, at in places])
-        lengths = [np.diff(stand.ends)[list(numbers)] for stand, numbers in parts]
+    def __init__(self, parts: Sequence[tuple[CandidateTable, Sequence[int]]]) -> None:
+        self.units = [table.units[number] for table, numbers in parts for number in numbers]
+        self.rows = [table.rows[number] for table, numbers in parts for number in numbers]
+        places = [(table, table.places(numbers)) for table, numbers in parts]
+        self._row = np.concatenate([table.row[at] for table, at in places])
+        self._need = np.concatenate([table.need[at] for table, at in places])
+        self._endless = np.concatenate([table.endless[at] for table, at in places])
+        lengths = [np.diff(table.ends)[list(numbers)] for table, numbers in parts]
         self._ends = np.cumsum(np.concatenate(lengths))
 
-    def fits(self, ground: Capacity, kind: RequestKind, number: int) -> Ints:
-        """Return what would fit if the first so many left, for all rows at once."""
+    def fits(self, capacity: Capacity, kind: RequestKind, number: int) -> Ints:
+        """Return what would fit in each row if the first `number` candidates stopped."""
         end = int(self._ends[number - 1])
         row, need, endless = self._row[:end], self._need[:end], self._endless[:end]
-        soon, later = ground.room[SOON], ground.room[LATER]
-        room = soon + _sum(row, need, soon.shape[1])
-        np.minimum(room, later + _sum(row[endless], need[endless], soon.shape[1]), out=room)
-        return count(room, kind.need) * ground.columns.mask(kind.labels)
+        after_drain, eventual = capacity.room[AFTER_DRAIN], capacity.room[EVENTUAL]
+        room = after_drain + _sum(row, need, after_drain.shape[1])
+        np.minimum(room, eventual + _sum(row[endless], need[endless], after_drain.shape[1]), out=room)
+        return count(room, kind.need) * capacity.columns.mask(kind.labels)
 
 
 def _sum(row: Ints, need: Floats, size: int) -> Floats:
     return np.stack([np.bincount(row, need[:, r], minlength=size) for r in range(3)])
 
 
-def search(ground: Capacity, fewest: int, kind: RequestKind, crowd: Candidates) -> list[Yield]:
-    """Return the first candidates that make room together, without any that is not needed; or none."""
-    high = len(crowd.units)
-    if not high or crowd.fits(ground, kind, high).sum() < fewest:
+def search(
+    capacity: Capacity, fewest: int, kind: RequestKind, candidates: Candidates
+) -> list[PreemptionTarget]:
+    """Return the first candidates that free enough together, without those that are not needed; or none."""
+    high = len(candidates.units)
+    if not high or candidates.fits(capacity, kind, high).sum() < fewest:
         return []
     low = 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if crowd.fits(ground, kind, middle).sum() >= fewest else (middle + 1, high)
-    better = crowd.fits(ground, kind, low) > ground.fits(SOON, kind)
-    pairs = zip(crowd.units[:low], crowd.rows, strict=False)
+        low, high = (
+            (low, middle) if candidates.fits(capacity, kind, middle).sum() >= fewest else (middle + 1, high)
+        )
+    better = candidates.fits(capacity, kind, low) > capacity.fits(AFTER_DRAIN, kind)
+    pairs = zip(candidates.units[:low], candidates.rows, strict=False)
     helpful = [each for each, rows in pairs if len(rows) and better[rows].any()]
-    return _Pruning(ground, kind, fewest, helpful).needed()
+    return _Pruning(capacity, kind, fewest, helpful).needed()
 
 
 class _Pruning:
-    """Lets candidates stay after all, one by one, as long as what is left suffices."""
+    """Drops single candidates, as long as the rest suffices."""
 
-    def __init__(self, ground: Capacity, kind: RequestKind, fewest: int, found: Sequence[Yield]) -> None:
-        self._ground, self._kind = ground, kind
-        self._mask = ground.columns.mask(kind.labels)
-        self._missing = fewest - ground.sum(SOON, kind)
+    def __init__(
+        self, capacity: Capacity, kind: RequestKind, fewest: int, found: Sequence[PreemptionTarget]
+    ) -> None:
+        self._capacity, self._kind = capacity, kind
+        self._mask = capacity.columns.mask(kind.labels)
+        self._missing = fewest - capacity.sum(AFTER_DRAIN, kind)
         self._room: dict[int, tuple[list[float], list[float]]] = {}
-        whole = {each.placed.ask.key for each in found if each.whole}
-        self._found = [each for each in found if each.whole or each.placed.ask.key not in whole]
+        whole = {each.placed.job.key for each in found if each.whole}
+        self._found = [each for each in found if each.whole or each.placed.job.key not in whole]
         for each in self._found:
             for index in range(each.placed.members - each.members, each.placed.members):
                 self._move(each.placed, index, 1.0)
 
-    def needed(self) -> list[Yield]:
-        """Try to keep the dearest first."""
+    def needed(self) -> list[PreemptionTarget]:
+        """Try to spare the most expensive candidates first."""
         kept = [needed for each in reversed(self._found) if (needed := self._needed(each)) is not None]
         return kept[::-1]
 
-    def _needed(self, each: Yield) -> Yield | None:
+    def _needed(self, each: PreemptionTarget) -> PreemptionTarget | None:
         placed = each.placed
         if not each.whole:
-            return self._shorter(each)
+            return self._spare(each)
         for index in range(placed.members):
             self._move(placed, index, -1.0)
         if self._missing <= 0:
@@ -388,8 +403,8 @@ class _Pruning:
             self._move(placed, index, 1.0)
         return each
 
-    def _shorter(self, each: Yield) -> Yield | None:
-        """Let as many members stay as can; the first of those that were to leave first."""
+    def _spare(self, each: PreemptionTarget) -> PreemptionTarget | None:
+        """Spare as many members as possible, lowest index first."""
         placed, members = each.placed, each.members
         while members:
             self._move(placed, placed.members - members, -1.0)
@@ -397,24 +412,24 @@ class _Pruning:
                 self._move(placed, placed.members - members, 1.0)
                 break
             members -= 1
-        return Yield(placed, members) if members else None
+        return PreemptionTarget(placed, members) if members else None
 
     def _move(self, placed: RunningJob, index: int, sign: float) -> None:
-        """Let one member go (1) or stay after all (-1), and count again what fits in its row."""
-        row = self._ground.columns.rows.get(placed.nodes[index])
+        """Stop one member (1) or spare it (-1), and count again what fits in its row."""
+        row = self._capacity.columns.rows.get(placed.nodes[index])
         if row is None or not self._mask[row]:
             return
         if row not in self._room:
-            levels = self._ground.room
-            self._room[row] = levels[SOON, :, row].tolist(), levels[LATER, :, row].tolist()
-        soon, later = self._room[row]
-        before = self._fits(soon, later)
-        for r, each in enumerate(vector(placed.ask.need)):
-            soon[r] += sign * each
-            later[r] += sign * each * placed.ask.endless
-        self._missing -= self._fits(soon, later) - before
+            levels = self._capacity.room
+            self._room[row] = levels[AFTER_DRAIN, :, row].tolist(), levels[EVENTUAL, :, row].tolist()
+        after_drain, eventual = self._room[row]
+        before = self._fits(after_drain, eventual)
+        for r, each in enumerate(vector(placed.job.need)):
+            after_drain[r] += sign * each
+            eventual[r] += sign * each * placed.job.endless
+        self._missing -= self._fits(after_drain, eventual) - before
 
-    def _fits(self, soon: list[float], later: list[float]) -> int:
-        pairs = zip(soon, later, self._kind.need, strict=True)
+    def _fits(self, after_drain: list[float], eventual: list[float]) -> int:
+        pairs = zip(after_drain, eventual, self._kind.need, strict=True)
         fits = [(min(a, b) + SLACK) // each for a, b, each in pairs if each > 0]
         return max(0, int(min(fits, default=0)))

@@ -1,4 +1,4 @@
-"""Why a job waits, or has to go, in words for its owner."""
+"""Why a job waits, is preempted or resized: sentences for its owner."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ from windlass.control.scheduler.snapshot import MemberResources, PendingJob, Quo
 from windlass.spec.units import format_bytes, format_count
 
 NAMED = 3
-"""More jobs than these are counted, not named."""
+"""More jobs than this are counted, not named."""
 
 
-def admitted(ask: PendingJob, members: int) -> str:
-    if members < ask.members:
-        return f"starts with {members} of {ask.members} members; more join when there is room"
+def admitted(job: PendingJob, members: int) -> str:
+    if members < job.members:
+        return f"starts with {members} of {job.members} members; more join when there is room"
     return "there is room for it"
 
 
-def too_large(ask: PendingJob, fits: int, machines: int) -> str:
-    """No machine of the cluster, or not enough of them, could ever take it."""
-    labels = f" with {', '.join(f'{k}={v}' for k, v in sorted(ask.node_selector.items()))}"
-    which = f"the {machines} machines{labels if ask.node_selector else ''}"
+def too_large(job: PendingJob, fits: int, machines: int) -> str:
+    """No node of the cluster, or not enough of them, could ever take the job."""
+    labels = f" with {', '.join(f'{k}={v}' for k, v in sorted(job.node_selector.items()))}"
+    which = f"the {machines} machines{labels if job.node_selector else ''}"
     if fits == 0:
-        return f"asks for {room(ask.need)} in one machine; none of {which} has so much, even when free"
+        return f"requests {room(job.need)} on one machine; none of {which} has that much, even when idle"
     return (
-        f"asks for {ask.fewest} members of {room(ask.need)} each; {which} could take {fits}, even when free"
+        f"requests {job.fewest} members of {room(job.need)} each; {which} could take {fits}, even when idle"
     )
 
 
-def beyond_quota(ask: PendingJob, account: TenantUsage) -> str:
-    asked = room(_times(ask.need, ask.fewest))
-    return f"asks for {asked}; the quota of '{ask.tenant}' is {quota(account.share.quota)}"
+def beyond_quota(job: PendingJob, usage: TenantUsage) -> str:
+    requested = room(_times(job.need, job.fewest))
+    return f"requests {requested}; the quota of '{job.tenant}' is {quota(usage.share.quota)}"
 
 
-def quota_used(ask: PendingJob, account: TenantUsage, holders: Iterable[str]) -> str:
-    if not account.may_begin():
-        return f"'{ask.tenant}' may run {account.share.max_jobs} jobs at once: {names(sorted(holders))}"
+def quota_used(job: PendingJob, usage: TenantUsage, holders: Iterable[str]) -> str:
+    if not usage.may_begin():
+        return f"'{job.tenant}' may run {usage.share.max_jobs} jobs at once: {names(sorted(holders))}"
     used = f"is used by {names(sorted(holders))}"
-    return f"the quota of '{ask.tenant}', {quota(account.share.quota)}, {used}"
+    return f"the quota of '{job.tenant}', {quota(usage.share.quota)}, {used}"
 
 
 def behind_own(blocker: str) -> str:
     return f"waits behind {blocker}, which has waited long for the same quota"
 
 
-def no_room(ask: PendingJob, fits: int, behind: int) -> str:
-    if ask.fewest == 1:
-        text = f"waits for a machine with {room(ask.need)} free"
+def no_room(job: PendingJob, fits: int, behind: int) -> str:
+    if job.fewest == 1:
+        text = f"waits for a machine with {room(job.need)} free"
     else:
-        text = f"waits for room for {ask.fewest} members of {room(ask.need)} each; {fits} would fit now"
+        text = f"waits for room for {job.fewest} members of {room(job.need)} each; {fits} would fit now"
     return f"{text}; behind {_jobs(behind)} of higher priority" if behind else text
 
 
 def room_kept(keys: Sequence[str]) -> str:
-    return f"the free room is kept for {names(keys)}, first in line"
+    return f"the free room is reserved for {names(keys)}, first in line"
 
 
-def next_in_line(ask: PendingJob, fits: int) -> str:
-    wanted = "a machine is" if ask.fewest == 1 else "machines are"
-    return f"is next in line: {wanted} kept free for it; {fits} of {ask.fewest} members would fit now"
+def next_in_line(job: PendingJob, fits: int) -> str:
+    wanted = "a machine is" if job.fewest == 1 else "machines are"
+    return f"is next in line: {wanted} reserved for it; {fits} of {job.fewest} members would fit now"
 
 
 def makes_room(keys: Iterable[str]) -> str:
@@ -71,24 +71,26 @@ def preempted_by_priority(other: str) -> str:
 
 
 def preempted_by_share(other: str, tenant: str) -> str:
-    return f"saves and makes room for {other}: '{tenant}' has more than its share, the other less"
+    return f"saves and makes room for {other}: '{tenant}' is above its fair share, the other below"
 
 
 def shrunk(members: int, other: str) -> str:
-    return f"goes on with {members} members, to make room for {other}"
+    return f"continues with {members} members, to make room for {other}"
 
 
 def grown(members: int) -> str:
-    return f"goes on with {members} members: there is room, and nobody waits for it"
+    return f"continues with {members} members: there is room that no other job waits for"
 
 
 def broken(missing: int) -> str:
     lost = "a member has" if missing == 1 else f"{missing} members have"
-    return f"{lost} no machine and there is no room for a new one; waits again with its first time"
+    return (
+        f"{lost} no machine and there is no room for a new one; waits again with its original submission time"
+    )
 
 
 def broken_elastic(members: int) -> str:
-    return f"goes on with the {members} members that have a machine"
+    return f"continues with the {members} members that have a machine"
 
 
 def names(keys: Sequence[str]) -> str:

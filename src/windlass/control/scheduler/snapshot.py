@@ -1,4 +1,4 @@
-"""What a decision about the queue is made from, and what it may say."""
+"""The input of a scheduling cycle, and its decisions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal
 from windlass.spec.cluster import Placement
 
 MIN_RUN_S = 300.0
-"""Nobody is asked to leave before it has run so long: it has something to save by then."""
+"""No job is preempted before it has run this long: by then it has something to save."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberResources:
-    """What one member needs, or what a machine has."""
+    """What one member needs, or what a node has."""
 
     cores: float = 0.0
     memory_bytes: int = 0
     gpus: int = 0
     vector: tuple[float, float, float] = field(init=False, repr=False, compare=False)
-    """The three as numbers to compute with; kept, because one decision reads them of every member."""
+    """The three as floats; cached, because a cycle reads them for every member."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "vector", (self.cores, float(self.memory_bytes), float(self.gpus)))
@@ -28,7 +28,7 @@ class MemberResources:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimit:
-    """The most that a tenant may hold at once. None: no limit; 0: nothing of it."""
+    """The most that a tenant may hold at once. None: no limit; 0: none of it."""
 
     cores: float | None = None
     memory_bytes: int | None = None
@@ -41,7 +41,7 @@ class QuotaLimit:
 
 @dataclass(frozen=True, slots=True)
 class SchedulableNode:
-    """A node that takes work. `free` is what is left beside all that is placed on it now."""
+    """A node that takes work. `free` is what running jobs leave unused."""
 
     name: str
     total: MemberResources
@@ -51,7 +51,7 @@ class SchedulableNode:
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A job that wants to run: a gang of `members` equal processes, all or none."""
+    """A job to schedule: a gang of `members` equal processes, all or none."""
 
     key: str
     """TENANT/NAME, as in cluster.backend."""
@@ -60,18 +60,18 @@ class PendingJob:
     need: MemberResources
     """Of each member."""
     priority: int = 0
-    least: int | None = None
-    """The fewest members that an elastic job can do with; None: it needs them all."""
+    min_members: int | None = None
+    """The minimum for an elastic job; None: it needs all members."""
     placement: Placement = "spread"
     node_selector: Mapping[str, str] = field(default_factory=dict)
     preemptible: bool = True
-    """Whether it can be asked to save a checkpoint and to wait again."""
-    asked_s: float = 0.0
-    """When it entered the queue first; a job that was preempted keeps its time."""
+    """Whether it can save a checkpoint and return to the queue."""
+    submitted_s: float = 0.0
+    """When it first entered the queue; a preempted job keeps its time."""
     endless: bool = False
-    """It ends only when it is asked to, as a service does: nobody waits for its room."""
+    """It ends only when stopped, as a service does: its capacity never becomes free by itself."""
     kind: tuple[str, float, int, int] = field(init=False, repr=False, compare=False)
-    """Whose it is and what a member needs; kept, because one decision adds up all that are placed."""
+    """Its tenant and what a member needs; cached, because a cycle sums over all running jobs."""
 
     def __post_init__(self) -> None:
         need = self.need
@@ -79,50 +79,50 @@ class PendingJob:
 
     @property
     def fewest(self) -> int:
-        return self.members if self.least is None else min(self.least, self.members)
+        return self.members if self.min_members is None else min(self.min_members, self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that was admitted and has not left its machines."""
+    """A job that was admitted and still holds its nodes."""
 
-    ask: PendingJob
+    job: PendingJob
     members: int
     nodes: tuple[str, ...] = ()
-    """Where its members are, in their order; those that have no machine yet are left out, and their room is
-    still in `free`."""
+    """The nodes of its members, in order. Members without a node yet are left out; what they need is still in
+    `free`."""
     since_s: float = 0.0
     """When it was admitted, or resized last."""
     saved_s: float | None = None
-    """When it last saved a checkpoint; what came after it would be lost without a save."""
+    """When it last saved a checkpoint; work since then would be lost without a save."""
     leaving: bool = False
-    """It was asked to make room and has not gone yet."""
+    """It is draining: it was told to stop and still holds its nodes."""
     steady: bool = field(init=False, repr=False, compare=False)
-    """Whether it has all that it asked for, stays, and ends by itself; kept, as most do in every decision."""
+    """Whether it has all its members, is not draining, and ends by itself; most jobs need no further look."""
 
     def __post_init__(self) -> None:
-        ask, whole = self.ask, len(self.nodes) == self.members >= self.ask.members
-        object.__setattr__(self, "steady", whole and not self.leaving and not ask.endless)
+        job, whole = self.job, len(self.nodes) == self.members >= self.job.members
+        object.__setattr__(self, "steady", whole and not self.leaving and not job.endless)
 
 
 @dataclass(frozen=True, slots=True)
 class TenantQuota:
-    """What a tenant may have: a weight beside the others, and the most at once."""
+    """A tenant's weight in fair share, and its limits."""
 
     tenant: str
     weight: float = 1.0
     quota: QuotaLimit = QuotaLimit()
     max_jobs: int | None = None
-    """At once."""
+    """Running at once."""
     max_priority: int | None = None
-    """Its jobs that ask for a higher priority have this one."""
+    """Higher priorities of its jobs are lowered to this one."""
     used: float = 0.0
-    """What it had lately, in dominant-share seconds that fade with time."""
+    """Recent usage in dominant-share seconds, with exponential decay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decision may depend on. A tenant without a share has the default one."""
+    """All that a decision depends on. A tenant that is not in `shares` has the default quota."""
 
     now_s: float
     machines: Sequence[SchedulableNode]
@@ -134,11 +134,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class JobDecision:
-    """What is to become of one job, with the reason in plain words, which its owner reads.
+    """The decision about one job, with a reason that its owner reads.
 
-    admit: launch it with `members`. preempt: let it save and go back to the queue, for the job `other`, or
-    for nobody when it cannot go on where it is. resize: an elastic job goes on with `members`. hold: it
-    waits on.
+    admit: launch it with `members`. preempt: it saves and returns to the queue, for the job `other`, or
+    without one when it has lost nodes. resize: an elastic job continues with `members`. hold: it keeps
+    waiting.
     """
 
     key: str
@@ -147,5 +147,5 @@ class JobDecision:
     members: int = 0
     other: str = ""
     nodes: tuple[str, ...] = ()
-    """Where members that begin fit beside everything else that was decided. A backend that places by itself
-    may choose otherwise."""
+    """Nodes for the new members, consistent with all other decisions. A backend that places by itself may
+    choose others."""

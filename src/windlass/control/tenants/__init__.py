@@ -1,10 +1,11 @@
-"""Keeps tenants apart: what their jobs may name, where their data lies, what their processes are held to.
+"""Tenant isolation: what a tenant's jobs may name, where its data lies, and the limits of its processes.
 
-    job text -> rules.confined (nothing names what is another's) -> ground.Ground (paths and URLs stay below
-    the tenant's own) -> lodging.Lodging (home, user id, limits) -> cluster.backend.Isolation of its groups
+    job text -> policy.restrict_job -> TenantContext (home, user id, limits) -> cluster.backend.Isolation
 
-What a tenant is allowed is kept in serve.records.tenants; cluster.process.sandbox and
-cluster.process.cgroup_limits hold processes to it.
+`policy` has a rule for every text in a job file; `tenant_paths` checks that paths and URLs stay below the
+tenant's own. `tenant_registry` has the tenants of an installation: home, user id, quota, secrets.
+`impersonate` reads a tenant's files with that tenant's rights; `rate_limiter` bounds its requests.
 
-Start at tenant_registry.py.
+Allowances are recorded in serve.records.tenants; cluster.process.sandbox and cluster.process.cgroup_limits
+enforce them. Start at `tenant_registry`.
 """

@@ -1,10 +1,9 @@
-"""Reads and writes a tenant's files with that tenant's rights, in a process that has more.
+"""Reads and writes a tenant's files with that tenant's rights, from a process that has more.
 
-What lies in a tenant's home was put there by the tenant: a link in the place of a journal would let whoever
-reads it for the tenant read another's. So the thread that does the work takes the tenant's user id for all
-that concerns files (setfsuid(2) is of one thread, and gives up the rights of root over files), and the
-system refuses what it would refuse the tenant. Without a user id for each tenant, links are looked at
-instead, which a tenant that is quick can evade.
+The tenant controls its home: a link in the place of a journal would make the control plane read another
+tenant's file. So the thread that does the work takes the tenant's user id for file access (setfsuid(2) works
+per thread and drops root's rights over files), and the kernel refuses what it would refuse the tenant.
+Without a user id for each tenant, links are checked instead, which is open to a race.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RECORDS = (".json", ".jsonl")
 
 @contextmanager
 def as_user(uid: int | None) -> Iterator[None]:
-    """Let this thread touch only the files that a user may; None: as it is."""
+    """Let this thread access only the files that a user may; None changes nothing."""
     if uid is None or sys.platform != "linux":
         yield
         return
@@ -36,7 +35,7 @@ def as_user(uid: int | None) -> Iterator[None]:
     library.setfsuid(uid)
     try:
         if library.setfsuid(-1) != uid:
-            raise ProcessFailed("the system did not take a tenant's user for its files")
+            raise ProcessFailed("could not switch to the tenant's user id for file access")
         yield
     finally:
         library.setfsuid(os.geteuid())
@@ -44,7 +43,7 @@ def as_user(uid: int | None) -> Iterator[None]:
 
 
 def inside(path: Path, home: Path) -> Path:
-    """Return a path that lies in a home, all links followed; what does not is not there."""
+    """Return a path with all links followed; raise NotFound if it is outside the home."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(home)):
         raise NotFound(f"there is no {path.name} here")
@@ -52,9 +51,9 @@ def inside(path: Path, home: Path) -> Path:
 
 
 def sound(folder: Path, home: Path) -> None:
-    """Refuse a directory of a tenant that holds, within two steps, what it should not be read for the tenant.
+    """Refuse a directory of a tenant with entries, up to two levels down, that are unsafe to read.
 
-    A link out of its home; a pipe, at which a reader would wait for ever; a record too large to be read.
+    A link out of its home; a pipe, which would block a reader for ever; a record that is too large.
     """
     inside(folder, home)
     for path in (*folder.glob("*"), *folder.glob("*/*")):
@@ -64,11 +63,11 @@ def sound(folder: Path, home: Path) -> None:
             continue
         record = path.suffix in RECORDS and found.st_size > MAX_RECORD_BYTES
         if record or not stat.S_ISREG(found.st_mode):
-            raise NotFound(f"{path.name} is no record that can be shown")
+            raise NotFound(f"{path.name} cannot be shown: not a regular file, or too large")
 
 
 def small_json(path: Path) -> object:
-    """Read a small file that a tenant wrote; None if it is not what it should be."""
+    """Read a small JSON file that a tenant wrote; None if it is missing or invalid."""
     try:
         with path.open("rb") as file:
             return json.loads(file.read(MAX_NOTE_BYTES)) if path.is_file() else None

@@ -1,8 +1,8 @@
-"""What the job of a tenant may say: a rule for every text in it.
+"""What a tenant's job may set: a rule for every text in the job file.
 
-A text that has no rule is refused, so that a setting which somebody adds is closed until somebody thought
-about it; tests/control/tenants/test_policy.py finds it first. Numbers and choices need no rule but two: a
-priority, and amounts where the tenant has a quota, without which nothing could be counted.
+A text without a rule is refused, so a new setting is closed until it gets a rule;
+tests/control/tenants/test_policy.py reports it. Numbers and choices need no rule, with two exceptions:
+priorities, and amounts of which the tenant has a quota, which must be given to be counted.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from windlass.spec.serve import is_loopback
 from windlass.spec.tenancy import Allowance
 
 Rule = Callable[[str, str, TenantPaths], str]
-"""From a text, where it stands, and the tenant's ground: the text as it shall be used."""
+"""From a text, its place in the job file, and the tenant's paths to the text to use."""
 
 SAFE_VARIABLES = re.compile(
     r"(OMP|MKL|KMP|OPENBLAS|NUMEXPR|NCCL|GLOO|TP|CUDA_LAUNCH|CUDA_DEVICE|TOKENIZERS|LC)_[A-Z0-9_]*|LANG|TZ"
 )
-"""What changes how libraries compute, and loads no code and names no file."""
+"""Variables that change how libraries compute, but load no code and name no file."""
 CODE = re.compile(
     r"(?i)(LD|DYLD|PYTHON|GLIBC|MALLOC|WINDLASS|GCONV|NSS|BASH|NODE|PERL|RUBY|JAVA|GIT|SSH|RAY|KUBE)\w*"
     r"|PATH|HOME|USER|LOGNAME|SHELL|IFS|ENV|TMPDIR|LOCPATH|HOSTALIASES|RES_OPTIONS|RESOLV_HOST_CONF"
@@ -36,32 +36,34 @@ CODE = re.compile(
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(@[a-z0-9][a-z0-9._-]{0,62})?")
 
 
-def anything(text: str, what: str, ground: TenantPaths) -> str:
-    """Allow words that name no place."""
+def anything(text: str, what: str, paths: TenantPaths) -> str:
+    """Allow any text: it names no path or URL."""
     return text
 
 
-def place(text: str, what: str, ground: TenantPaths) -> str:
-    return ground.check(text, what)
+def place(text: str, what: str, paths: TenantPaths) -> str:
+    return paths.check(text, what)
 
 
-def files(text: str, what: str, ground: TenantPaths) -> str:
-    return ground.check_files(text, what)
+def files(text: str, what: str, paths: TenantPaths) -> str:
+    return paths.check_files(text, what)
 
 
-def model(text: str, what: str, ground: TenantPaths) -> str:
-    """Allow a registered model, which is the tenant's own, or a directory of its own."""
-    return text if _MODEL.fullmatch(text) else ground.check_files(text, what)
+def model(text: str, what: str, paths: TenantPaths) -> str:
+    """Allow a model of the tenant's own registry, or a directory of its own."""
+    return text if _MODEL.fullmatch(text) else paths.check_files(text, what)
 
 
-def loopback(text: str, what: str, ground: TenantPaths) -> str:
+def loopback(text: str, what: str, paths: TenantPaths) -> str:
     if not is_loopback(text):
-        raise BadJob(f"{what}: a tenant's service listens on 127.0.0.1", hint="a gateway stands in front")
+        raise BadJob(
+            f"{what}: a tenant's service must listen on 127.0.0.1", hint="the gateway forwards to it"
+        )
     return text
 
 
-def never(text: str, what: str, ground: TenantPaths) -> str:
-    raise BadJob(f"{what}: a tenant's job may not set it", hint="leave it out; the installation decides it")
+def never(text: str, what: str, paths: TenantPaths) -> str:
+    raise BadJob(f"{what}: a tenant's job may not set it", hint="leave it out; the administrator sets it")
 
 
 RULES: Mapping[str, Rule] = {
@@ -100,98 +102,98 @@ RULES: Mapping[str, Rule] = {
     "serve.access_log": place,
     "serve.privacy.prompt_log": place,
 }
-"""Tolerations are the administrator's: a taint is how nodes are kept from some tenants. `cluster.env` is
-judged by the names of its variables."""
+"""Tolerations are the administrator's: a taint keeps nodes from some tenants. `cluster.env` is checked by the
+names of its variables."""
 
 
-def restrict_job(job: Job, ground: TenantPaths, allowance: Allowance, *, own_user: bool) -> Job:
-    """Return a tenant's job with all its places settled; refuse what is not the tenant's to say.
+def restrict_job(job: Job, paths: TenantPaths, allowance: Allowance, *, own_user: bool) -> Job:
+    """Return a tenant's job with all its paths resolved; refuse what a tenant may not set.
 
-    With a user id of its own (`own_user`) a tenant's processes may be told to load what they like.
+    With a user id of its own (`own_user`) a tenant's processes may load any code.
     """
-    _check_cluster(job.cluster, ground, allowance, own_user=own_user)
-    settled = _settled(job, "", ground)
-    assert isinstance(settled, Job)
-    return settled
+    _check_cluster(job.cluster, paths, allowance, own_user=own_user)
+    resolved = _resolved(job, "", paths)
+    assert isinstance(resolved, Job)
+    return resolved
 
 
 def confined_service(
-    service: QueuedService, ground: TenantPaths, allowance: Allowance, *, own_user: bool
+    service: QueuedService, paths: TenantPaths, allowance: Allowance, *, own_user: bool
 ) -> QueuedService:
-    """Return a tenant's service; refuse what is not the tenant's to say."""
-    _check_cluster(service.cluster, ground, allowance, own_user=own_user)
-    model(service.model, "[service] model", ground)
-    loopback(service.host, "[service] host", ground)
-    _settled(service.cluster, "cluster.", ground)
+    """Return a tenant's service; refuse what a tenant may not set."""
+    _check_cluster(service.cluster, paths, allowance, own_user=own_user)
+    model(service.model, "[service] model", paths)
+    loopback(service.host, "[service] host", paths)
+    _resolved(service.cluster, "cluster.", paths)
     return service
 
 
-def _check_cluster(cluster: Cluster, ground: TenantPaths, allowance: Allowance, *, own_user: bool) -> None:
-    check_priority(cluster.priority, ground.tenant, allowance, "[cluster] priority")
-    _check_amounts(cluster, ground, allowance)
+def _check_cluster(cluster: Cluster, paths: TenantPaths, allowance: Allowance, *, own_user: bool) -> None:
+    check_priority(cluster.priority, paths.tenant, allowance, "[cluster] priority")
+    _check_amounts(cluster, paths, allowance)
     for name in cluster.env:
-        _check_variable(name, ground, own_user=own_user)
+        _check_variable(name, paths, own_user=own_user)
     for name in cluster.secrets:
         if CODE.fullmatch(name):
             raise BadJob(f"[cluster] secrets: {name} is not a variable that a tenant's job may set")
 
 
 def check_priority(priority: int, tenant: str, allowance: Allowance, what: str) -> None:
-    """Refuse a priority beyond what the tenant was granted: it would go before every share."""
+    """Refuse a priority above the tenant's maximum: priority takes precedence over fair share."""
     if allowance.priority is not None and priority > allowance.priority:
-        raise BadJob(f"{what} {priority}: tenant '{tenant}' may ask for {allowance.priority} at most")
+        raise BadJob(f"{what} {priority}: the maximum for tenant '{tenant}' is {allowance.priority}")
 
 
-def _check_amounts(cluster: Cluster, ground: TenantPaths, allowance: Allowance) -> None:
+def _check_amounts(cluster: Cluster, paths: TenantPaths, allowance: Allowance) -> None:
     for name in ("cores", "memory"):
         if getattr(allowance.quota, name) is not None and getattr(cluster, name) is None:
             raise BadJob(
-                f"[cluster] {name}: is missing; tenant '{ground.tenant}' has a quota of it",
+                f"[cluster] {name}: is missing; it is required because tenant '{paths.tenant}' has a quota",
                 hint=f"say how much {name} each worker needs",
             )
 
 
-def _check_variable(name: str, ground: TenantPaths, *, own_user: bool) -> None:
+def _check_variable(name: str, paths: TenantPaths, *, own_user: bool) -> None:
     allowed = not name.startswith("WINDLASS_") if own_user else SAFE_VARIABLES.fullmatch(name)
     if not allowed or (not own_user and CODE.fullmatch(name)):
         raise BadJob(
-            f"[cluster] env: {name} is not a variable that a job of tenant '{ground.tenant}' may set",
-            hint="without a user id of its own, only what libraries compute by: OMP_..., MKL_..., NCCL_...",
+            f"[cluster] env: {name} is not a variable that a job of tenant '{paths.tenant}' may set",
+            hint="without a user id of its own, only settings of libraries: OMP_..., MKL_..., NCCL_...",
         )
 
 
-def _settled(table: BaseModel, at: str, ground: TenantPaths) -> BaseModel:
-    """Return a table with every text in it judged by its rule."""
+def _resolved(table: BaseModel, at: str, paths: TenantPaths) -> BaseModel:
+    """Return a table with the rule applied to every text in it."""
     changed: dict[str, Any] = {}
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
         if value is None or (isinstance(value, str | PurePath) and value == field.default):
             continue
-        new = _judged(value, f"{at}{name}", ground)
+        new = _checked(value, f"{at}{name}", paths)
         if new != value:
             changed[name] = new
     return table.model_copy(update=changed) if changed else table
 
 
-def _judged(value: Any, path: str, ground: TenantPaths) -> Any:
+def _checked(value: Any, path: str, paths: TenantPaths) -> Any:
     if isinstance(value, BaseModel):
-        return _settled(value, f"{path}.", ground)
+        return _resolved(value, f"{path}.", paths)
     if isinstance(value, tuple):
-        return tuple(_judged(each, path, ground) for each in value)
+        return tuple(_checked(each, path, paths) for each in value)
     if isinstance(value, dict):
         for each in value.values() if path != "cluster.env" else ():
-            _judged(each, path, ground)
+            _checked(each, path, paths)
         return value
     if not isinstance(value, str | PurePath) or path in CHOICES:
         return value
     table, _, key = path.rpartition(".")
     what = f"[{table}] {key}" if table else key
-    text = RULES.get(path, never)(str(value), what, ground)
+    text = RULES.get(path, never)(str(value), what, paths)
     return type(value)(text)
 
 
 def texts(table: type[BaseModel], at: str = "") -> list[tuple[str, bool]]:
-    """List every setting that holds text, and whether it is one of a few given words."""
+    """List every setting that holds text, and whether it is a choice of fixed words."""
     found: list[tuple[str, bool]] = []
 
     def look(kind: Any, path: str) -> None:

@@ -1,4 +1,4 @@
-"""How often, and how many at once, one tenant may ask the control API: so that others find it free."""
+"""Rate and concurrency limits per tenant for the control API, so that one tenant cannot block the others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 PER_S = 50.0
 BURST = 100.0
 AT_ONCE = 8
-"""The API has 40 threads for work that waits for disks; one tenant can hold no more than these of them."""
+"""Concurrent requests per tenant; the API has 40 threads for blocking work."""
 MAX_KNOWN = 4096
 
 
 @dataclass
 class TenantBudget:
-    """What one tenant has left."""
+    """A tenant's token bucket and its requests in progress."""
 
     left: float = BURST
     at_s: float = 0.0
@@ -23,28 +23,28 @@ class TenantBudget:
 
 
 class TenantRateLimiter:
-    """Lets tenants in, each by its own measure."""
+    """Limits requests, separately for each tenant."""
 
     def __init__(self) -> None:
-        self._passes: dict[str, TenantBudget] = {}
+        self._budgets: dict[str, TenantBudget] = {}
 
     def refusal(self, tenant: str, now_s: float) -> str | None:
-        """Count a request; return why it may not come in, if so."""
-        found = self._passes.setdefault(tenant, TenantBudget(at_s=now_s))
+        """Count a request; return why it is refused, or None."""
+        found = self._budgets.setdefault(tenant, TenantBudget(at_s=now_s))
         found.left = min(BURST, found.left + (now_s - found.at_s) * PER_S)
         found.at_s = now_s
-        if len(self._passes) > MAX_KNOWN:
+        if len(self._budgets) > MAX_KNOWN:
             self._forget()
         if found.inside >= AT_ONCE:
-            return f"{AT_ONCE} requests of this tenant are under way"
+            return f"this tenant already has {AT_ONCE} requests in progress"
         if found.left < 1.0:
-            return f"this tenant asks more than {PER_S:g} times a second"
+            return f"this tenant sends more than {PER_S:g} requests a second"
         found.left -= 1.0
         return None
 
     @contextmanager
-    def passing(self, tenant: str) -> Iterator[None]:
-        found = self._passes.setdefault(tenant, TenantBudget())
+    def counted(self, tenant: str) -> Iterator[None]:
+        found = self._budgets.setdefault(tenant, TenantBudget())
         found.inside += 1
         try:
             yield
@@ -52,5 +52,5 @@ class TenantRateLimiter:
             found.inside -= 1
 
     def _forget(self) -> None:
-        """Forget tenants that have all they can have: to begin anew changes nothing for them."""
-        self._passes = {t: p for t, p in self._passes.items() if p.inside or p.left < BURST}
+        """Forget tenants with a full bucket: a new bucket is the same."""
+        self._budgets = {t: b for t, b in self._budgets.items() if b.inside or b.left < BURST}

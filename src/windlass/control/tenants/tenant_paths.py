@@ -1,8 +1,8 @@
-"""The places that are a tenant's: its home on this machine, and its prefix in a store.
+"""The paths and URLs that belong to a tenant: its home on this machine, and its prefix in a store.
 
-A path is looked at as the system will read it, links followed; a URL as the store will, so that nothing in
-it can be read in two ways. What a tenant changes after this look (a link put in the place of a file) is held
-back by its user id alone, where it has one (cluster.process.sandbox).
+A path is checked as the kernel will resolve it, links followed; a URL must be plain, so that nothing in it
+can be decoded in two ways. What a tenant changes after the check (a link put in the place of a file) is
+refused only by its user id, where it has one (cluster.process.sandbox).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.spec.errors import BadJob
 from windlass.spec.job import STDLIB
 
 MAX_FILES = 1_000_000
-"""That one glob or directory may name; more would be a way to keep whoever checks them busy."""
+"""Maximum that one glob or directory may name; more would keep the control plane busy."""
 GLOB = re.compile(r"[*?\[]")
 _PLAIN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~!(),;=&'+ /*?\[\]-]+")
 """No user, port, percent sign, backslash, fragment, control character: nothing that is decoded later."""
@@ -26,21 +26,21 @@ _PLAIN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~!(),;=&'+ /*?\[\]-]+"
 
 @dataclass(frozen=True)
 class TenantPaths:
-    """What one tenant may name."""
+    """The paths and URLs that one tenant may name."""
 
     tenant: str
     home: Path
     root: str | None = None
 
     def check(self, place: str, what: str) -> str:
-        """Return a place as processes shall use it; refuse one that is not this tenant's.
+        """Return a path or URL as processes use it; refuse one that is not this tenant's.
 
-        `what` says where it stands, e.g. "[corpus] sources".
+        `what` is the setting that holds it, e.g. "[corpus] sources".
         """
         if place == STDLIB:
             return place
         if "\x00" in place or "\n" in place or "::" in place:
-            raise self._refusal(place, what, "it is no plain path or URL")
+            raise self._refusal(place, what, "it is not a plain path or URL")
         if place.startswith("file:"):
             return str(self._path(_file_path(place), place, what))
         if "://" in place:
@@ -48,46 +48,46 @@ class TenantPaths:
         return str(self._path(place, place, what))
 
     def check_files(self, source: str, what: str) -> str:
-        """Check a place that is read, and every file that a directory or a glob of this machine means."""
-        settled = self.check(source, what)
-        if settled == STDLIB or "://" in settled:
-            return settled
-        for number, path in enumerate(_meant(Path(settled))):
+        """Check a path or URL to read, and every file that a local directory or glob matches."""
+        resolved = self.check(source, what)
+        if resolved == STDLIB or "://" in resolved:
+            return resolved
+        for number, path in enumerate(_matches(Path(resolved))):
             if number >= MAX_FILES:
                 raise self._refusal(source, what, f"it names more than {MAX_FILES} files")
             if not self._inside(path):
-                raise self._refusal(source, what, "a link in it leads out of there")
-        return settled
+                raise self._refusal(source, what, "a link in it points outside")
+        return resolved
 
     def _path(self, text: str, given: str, what: str) -> Path:
         if text.startswith("~") or "$" in text:
-            raise self._refusal(given, what, "it names a home or a variable, which are not expanded here")
+            raise self._refusal(given, what, "it contains ~ or $, which are not expanded here")
         path = Path(os.path.normpath(self.home / text))
         if not self._inside(path) or not self._inside(_fixed_part(path)):
-            raise self._refusal(given, what, "it leads elsewhere")
+            raise self._refusal(given, what, "it points outside")
         return path
 
     def _inside(self, path: Path) -> bool:
-        """Whether a path lies in the home, or in a root that is a directory, all links followed."""
+        """Whether a path, all links followed, is inside the home or a local root."""
         real = Path(os.path.realpath(path))
-        grounds = [self.home] + ([Path(self.root)] if self.root and self.root.startswith("/") else [])
-        return any(real.is_relative_to(os.path.realpath(ground)) for ground in grounds)
+        roots = [self.home] + ([Path(self.root)] if self.root and self.root.startswith("/") else [])
+        return any(real.is_relative_to(os.path.realpath(root)) for root in roots)
 
     def _url(self, url: str, what: str) -> str:
         parts = url.partition("://")[2].split("/")
         if _PLAIN_URL.fullmatch(url) is None or {"", ".", ".."} & set(parts[:-1]) or parts[-1] in (".", ".."):
-            raise self._refusal(url, what, "it is no plain URL")
+            raise self._refusal(url, what, "it is not a plain URL")
         root = (self.root or "").rstrip("/")
         if "://" not in root or GLOB.search(url[: len(root) + 1]) or not f"{url}/".startswith(f"{root}/"):
-            raise self._refusal(url, what, "it leads elsewhere")
+            raise self._refusal(url, what, "it points outside")
         return url
 
     def _refusal(self, place: str, what: str, why: str) -> BadJob:
         shown = place if len(place) <= 100 and place.isprintable() else f"{ascii(place[:100])[1:-1]}..."
         below = f"its home or {self.root}" if self.root else "its home"
         return BadJob(
-            f"{what}: '{shown}' is not a place of tenant '{self.tenant}': {why}",
-            hint=f"its jobs may name what lies below {below}; relative paths begin in its home",
+            f"{what}: tenant '{self.tenant}' may not use '{shown}': {why}",
+            hint=f"its jobs may use what is below {below}; relative paths start in its home",
         )
 
 
@@ -107,14 +107,14 @@ def _fixed_part(path: Path) -> Path:
     return fixed
 
 
-def _meant(settled: Path) -> Iterator[Path]:
-    """Yield all that a path or a glob may be taken to mean, also through links, by whoever reads it."""
-    if GLOB.search(str(settled)):
+def _matches(path_or_glob: Path) -> Iterator[Path]:
+    """Yield everything that a path or glob can match, links included."""
+    if GLOB.search(str(path_or_glob)):
         found: Iterator[Path] = (
-            Path(name) for name in glob.iglob(str(settled), recursive=True, include_hidden=True)
+            Path(name) for name in glob.iglob(str(path_or_glob), recursive=True, include_hidden=True)
         )
     else:
-        found = iter((settled,))
+        found = iter((path_or_glob,))
     for path in found:
         yield path
         if path.is_dir():

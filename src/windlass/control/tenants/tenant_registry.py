@@ -1,9 +1,9 @@
-"""Where a tenant lives in an installation: its home, its user id, and what its processes are held to.
+"""The tenants of an installation: home directory, user id, quota and secrets of each.
 
-    HOME/tenants/TENANT     its corpora, runs, models and launches; its user's alone
-    HOME/secrets/TENANT     SECRET/KEY, the values of its credentials; only whoever runs the plane reads them
+    HOME/tenants/TENANT     its corpora, runs, models and launches; readable by its user only
+    HOME/secrets/TENANT     SECRET/KEY, the values of its credentials; readable by the control plane only
 
-The first tenant, "default", is whoever owns the installation: it lives in the home itself, without walls.
+The first tenant, "default", owns the installation: its home is HOME, and its processes are not isolated.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ E = TypeVar("E")
 
 SECRETS = "secrets"
 PASSABLE = (FOLDER, "cluster")
-"""Directories of the home through which tenants' users pass; they can list neither."""
+"""Directories of the home that tenants' users may traverse, but not list."""
 
 
 @dataclass(frozen=True)
 class TenantContext:
-    """One tenant's place."""
+    """One tenant: its home, user id, allowance and secrets."""
 
     tenant: str
     home: Path
@@ -50,12 +50,12 @@ class TenantContext:
     python: str = ""
 
     @property
-    def ground(self) -> TenantPaths:
+    def paths(self) -> TenantPaths:
         return TenantPaths(self.tenant, self.home, self.allowance.root)
 
     @property
-    def walls(self) -> Isolation | None:
-        """What its processes on a machine are held to; none for whoever owns the installation."""
+    def isolation(self) -> Isolation | None:
+        """The isolation of its processes on a machine; None for the owner of the installation."""
         if self.tenant == DEFAULT:
             return None
         quota = self.allowance.quota
@@ -73,12 +73,12 @@ class TenantContext:
         )
 
     def check_disk(self) -> None:
-        """Refuse to begin anything for a tenant that has more on disk than it may."""
-        most = self.allowance.quota.disk
-        if most is not None and bytes_of(self.home, self.uid, most) > most:
+        """Refuse to start anything for a tenant that exceeds its disk quota."""
+        limit = self.allowance.quota.disk
+        if limit is not None and bytes_of(self.home, self.uid, limit) > limit:
             raise InUse(
-                f"tenant '{self.tenant}' has more than its {format_bytes(most)} on disk",
-                hint="remove runs or models that are not needed any more",
+                f"tenant '{self.tenant}' has more than its {format_bytes(limit)} on disk",
+                hint="remove runs or models that are no longer needed",
             )
 
 
@@ -95,8 +95,8 @@ class TenantRegistry:
     def tenants(self) -> Tenants:
         return Tenants(open_state(state_url(self.home, self.state)))
 
-    def lodging(self, tenant: str) -> TenantContext:
-        """Return where a tenant lives; one of whom nothing is recorded has what everybody has."""
+    def context(self, tenant: str) -> TenantContext:
+        """Return the tenant's home, limits and user id; unknown tenants get the defaults."""
         found = self.tenants.find(tenant)
         allowance = found.allowance if found is not None else Allowance()
         if tenant == DEFAULT:
@@ -105,53 +105,55 @@ class TenantRegistry:
         return TenantContext(tenant, home, allowance, self._uid(tenant), secrets, self.python)
 
     def is_open(self, tenant: str) -> bool:
-        """Whether a tenant may ask for anything: one that is suspended may not."""
+        """Whether a tenant may submit jobs: it is not suspended."""
         found = self.tenants.find(tenant)
         return found is None or found.suspended_s is None
 
     def shares(self) -> dict[str, TenantQuota]:
-        """Return what admission goes by, of every tenant that is recorded."""
+        """Return the quota of every recorded tenant, for the scheduler."""
         return {each.name: share_of(each.name, each.allowance) for each in self.tenants.list()}
 
     def allow(self, tenant: str, change: Callable[[Allowance], Allowance], by: str) -> None:
-        """Change what a tenant may have; one that is not recorded yet is from now on."""
+        """Change a tenant's allowance; an unknown tenant is recorded."""
         actor = Actor("", by)
         if self.tenants.find(tenant) is None:
-            with contextlib.suppress(InUse):  # another was first
+            with contextlib.suppress(InUse):  # another process was first
                 self.tenants.make(tenant, actor)
         self.tenants.set(tenant, actor, allow=change)
 
-    def walled(
+    def isolated(
         self, group_of: Callable[[E], Group], tenant_of: Callable[[E], str], backend: str
     ) -> Callable[[E], Group]:
-        """Return how entries become groups that are walled in; Kubernetes does it by namespaces."""
+        """Return `group_of` with isolation added to each group; Kubernetes isolates by namespaces."""
 
-        def walled(entry: E) -> Group:
-            lodging, group = self.lodging(tenant_of(entry)), group_of(entry)
+        def isolated_group(entry: E) -> Group:
+            context, group = self.context(tenant_of(entry)), group_of(entry)
             if backend == "kubernetes":
-                return replace(group, secrets={**lodging.allowance.credentials, **group.secrets})
-            return replace(group, walls=lodging.walls)
+                return replace(group, secrets={**context.allowance.credentials, **group.secrets})
+            return replace(group, isolation=context.isolation)
 
-        return walled
+        return isolated_group
 
     def prepare(self) -> None:
-        """Make the home fit for several users, or say why it cannot be: nobody is walled in by halves."""
+        """Set up the home for several users, or raise why it is impossible: isolation is never partial."""
         for name in (FOLDER, SECRETS):
             (self.home / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.users is None:
             return
         if os.geteuid() != 0:
-            raise BadInput("only root can give tenants users of their own", hint="leave out --tenant-users")
+            raise BadInput(
+                "only root can run tenants under their own user ids", hint="leave out --tenant-users"
+            )
         python = self.python or sys.executable
         if not others_can_execute(python):
             raise BadInput(
                 f"tenants' users cannot execute {python}",
-                hint="--tenant-python names one of the same version that everybody can, as /usr/bin/python3",
+                hint="--tenant-python: one of this version that all users can execute, e.g. /usr/bin/python3",
             )
         closed = [p for p in self.home.resolve().parents if not p.stat().st_mode & 0o001]
         if closed:
             raise BadInput(
-                f"tenants' users cannot pass through {closed[-1]} to their homes", hint="--home elsewhere"
+                f"tenants' users cannot traverse {closed[-1]} to their homes", hint="choose another --home"
             )
         (self.home / "cluster").mkdir(exist_ok=True)
         self.home.chmod(0o711)
@@ -164,7 +166,7 @@ class TenantRegistry:
             self._hand_over(folder)
 
     def _hand_over(self, folder: Path) -> None:
-        """Give a home that was restored, and is nobody's yet, to its tenant's user."""
+        """Give a restored home, which still belongs to this user, to its tenant's user."""
         uid = self._uid(folder.name)
         if uid is None or folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.geteuid():
             return
@@ -185,7 +187,7 @@ class TenantRegistry:
 
 
 def keep_secret(home: Path, tenant: str, reference: str, value: bytes | None) -> None:
-    """Keep the value of a credential where only whoever runs the plane reads it; None removes it."""
+    """Store the value of a credential where only the control plane can read it; None removes it."""
     parse(Allowance, {"credentials": {"VALUE": reference}}, "secret")
     path = home / SECRETS / tenant / reference
     if value is None:
@@ -201,11 +203,11 @@ def keep_secret(home: Path, tenant: str, reference: str, value: bytes | None) ->
 
 
 def share_of(tenant: str, allowance: Allowance) -> TenantQuota:
-    """Return an allowance as a decision about the queue sees it."""
+    """Return an allowance as input of the scheduler."""
     quota = allowance.quota
-    room = QuotaLimit(quota.cores, quota.memory, quota.gpus)
-    most = None if tenant == DEFAULT and not allowance.priority else allowance.priority
-    return TenantQuota(tenant, allowance.weight, room, quota.jobs, most)
+    limits = QuotaLimit(quota.cores, quota.memory, quota.gpus)
+    max_priority = None if tenant == DEFAULT and not allowance.priority else allowance.priority
+    return TenantQuota(tenant, allowance.weight, limits, quota.jobs, max_priority)
 
 
 def users_from(text: str) -> range:
@@ -213,6 +215,6 @@ def users_from(text: str) -> range:
     first, dash, last = text.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and 1000 <= int(first) <= int(last) < 2**32 - 2):
         raise BadInput(
-            f"--tenant-users {text}: is not FIRST-LAST", hint="user ids of nobody, e.g. 200000-265535"
+            f"--tenant-users {text}: is not FIRST-LAST", hint="a range of unused user ids, e.g. 200000-265535"
         )
     return range(int(first), int(last) + 1)

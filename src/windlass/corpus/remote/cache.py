@@ -1,11 +1,11 @@
-"""Shards of a corpus that lies on a store, kept on local disk within a limit.
+"""Shards of a corpus on a store, cached on local disk within a limit.
 
-    a read -> the shard is on the shelf: open it (a hit)
-           -> it is not: make room, fetch, verify, rename into place, read it (a miss)
+    a read -> the shard is on disk: open it (a hit)
+           -> it is not: evict, download, verify, rename into place, read it (a miss)
 
-disk_cache.py is the folder that all processes share, eviction.py decides what goes, prefetch.py fetches
-before the read. Shards that are expected soon are held, and spared by every process that has a choice. Shards
-of corpora that no process has open go before all others.
+`disk_cache` is the directory that all processes share, `eviction` chooses what to evict, `prefetch` downloads
+before the read. Shards that are expected soon are locked; they are evicted only when nothing else can be.
+Shards of corpora that no process has open are evicted before all others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY_LETTERS = 16
 
 @dataclass(frozen=True)
 class CacheFacts:
-    """What a process got out of its cache. A read counts once for each shard that it touches."""
+    """Cache statistics of one process. A read counts once for each shard that it touches."""
 
     hits: int = 0
     misses: int = 0
@@ -41,7 +41,7 @@ class CacheFacts:
     fetched: int = 0
     fetched_bytes: int = 0
     prefetch_hits: int = 0
-    """Hits that would have been misses, had the shard not been fetched ahead; counted within `hits`."""
+    """Hits that would have been misses, had the shard not been prefetched; counted within `hits`."""
 
     @property
     def hit_rate(self) -> float:
@@ -53,7 +53,7 @@ class ShardCache:
 
     def __init__(self, origin: Origin, digest: str, files: Mapping[str, FileRecord]) -> None:
         self.origin, self._files, self._corpus = origin, files, digest[:KEY_LETTERS]
-        self._shelf = DiskCache(Path(origin.folder), origin.policy, origin.bytes)
+        self._disk = DiskCache(Path(origin.folder), origin.policy, origin.bytes)
         self._touches: list[str] = []
         self._last = ""
         self._ahead: set[str] = set()
@@ -64,7 +64,7 @@ class ShardCache:
 
     @property
     def max_ahead(self) -> int:
-        """How many shards may be held for later: as asked for, but no more than half of the limit."""
+        """How many shards may be prefetched: as configured, but at most half of the limit."""
         largest = max((record.bytes for name, record in self._files.items() if is_shard(name)), default=1)
         return min(self.origin.prefetch, self.origin.bytes // 2 // largest)
 
@@ -73,7 +73,7 @@ class ShardCache:
             return CacheFacts(**self._counts)
 
     def close(self) -> None:
-        """Let others evict this corpus first; the end of the process does the same."""
+        """Release the corpus, so that its shards are evicted first; the end of the process does the same."""
         with self._beginning:
             if self._using is not None:
                 self._using.close()
@@ -87,7 +87,7 @@ class ShardCache:
             self._note_hit(name)
             return file
         file = self._fetched(name, patient=True)
-        assert file is not None, "who is patient gets it, or an error"
+        assert file is not None, "a patient download returns a file or raises"
         self._note(misses=1)
         with self._mutex:
             self._last = self._key(name)
@@ -95,40 +95,40 @@ class ShardCache:
         return file
 
     def bring(self, name: str) -> IO[bytes] | None:
-        """Fetch a shard ahead of its use and hold it until the file is closed; None when it must wait."""
+        """Prefetch a shard and lock it until the file is closed; None if it cannot be downloaded now."""
         self._begin()
         file = self._whole(name) or self._fetched(name, patient=False)
         if file is not None:
-            with suppress(BlockingIOError):  # it is open all the same, and whoever fetches it holds it
+            with suppress(BlockingIOError):  # it is open all the same, and its downloader holds the lock
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return file
 
     def _fetched(self, name: str, *, patient: bool) -> IO[bytes] | None:
-        """Fetch a shard, or have it from a process that does; who is not patient gets None instead of that.
+        """Download a shard, or wait for the process that is downloading it; not `patient`: return None.
 
-        Patience ends: whoever is waited for is fetching, and waits for nobody.
+        No deadlock: a downloader never waits.
         """
         while True:
             with self._policy() as policy:
                 file = self._whole(name)
                 blocker = None if file else self._blocker(policy, name, forced=patient)
-                part = None if file or blocker else self._shelf.new_part(self._key(name))
+                part = None if file or blocker else self._disk.new_part(self._key(name))
             if part is not None:
                 return self._filled(name, part, ahead=not patient)
             if file is not None or not patient:
                 return file
             if blocker is not None:
-                self._shelf.wait_for(blocker)
+                self._disk.wait_for(blocker)
 
     def _blocker(self, policy: Policy, name: str, *, forced: bool) -> str | None:
-        """Make room for a shard and enter it; or return another one that must arrive before this can be."""
+        """Make room for a shard and add it to the index; or return the download that must finish first."""
         key, size = self._key(name), self._files[name].bytes
-        if self._shelf.is_coming(key):
+        if self._disk.is_coming(key):
             return key
         policy.forget(key)
         policy.miss(key, size)
         self._drop_abandoned(policy, size)
-        gone, enough = self._shelf.make_room(policy, size, forced=forced)
+        gone, enough = self._disk.make_room(policy, size, forced=forced)
         self._note(evictions=gone)
         if not enough:
             return policy.names()[0]
@@ -136,12 +136,12 @@ class ShardCache:
         return None
 
     def _filled(self, name: str, part: IO[bytes], *, ahead: bool) -> IO[bytes]:
-        """Fetch into a part that this process holds, and put it on the shelf."""
+        """Download into a part file that this process has locked, and rename it into place."""
         record = self._files[name]
         try:
             with translate_os_errors(part.name):
                 fetch(self.origin.url, name, record, part)
-                self._shelf.finish(self._key(name), part)
+                self._disk.finish(self._key(name), part)
         except BaseException:
             # Should this fail too, the index counts a shard that is not here until the next sweep.
             with part, suppress(StoreFailed), self._policy() as policy:
@@ -158,13 +158,13 @@ class ShardCache:
         """Evict shards of corpora that no process has open, as far as room is needed."""
         while self._others and policy.bytes + size > policy.limit_bytes:
             key = self._others.pop()
-            if key in policy and not self._shelf.is_used(key.split("/")[0]):
+            if key in policy and not self._disk.is_used(key.split("/")[0]):
                 policy.forget(key)
-                self._shelf.remove([key])
+                self._disk.remove([key])
                 self._note(evictions=1)
 
     def _begin(self) -> None:
-        """Open the shelf on first use: take part in it, and clear what the dead left behind."""
+        """Open the disk cache on first use: register this process, and clear the debris of dead ones."""
         if self._using is not None:
             return
         with self._beginning, ExitStack() as using:
@@ -172,17 +172,17 @@ class ShardCache:
                 return
             self.origin.check(self._files)
             with self._policy() as policy:
-                using.enter_context(held(self._shelf.use_file(self._corpus), f"cached corpus {self._corpus}"))
-                self._shelf.sweep(policy)
+                using.enter_context(held(self._disk.use_file(self._corpus), f"cached corpus {self._corpus}"))
+                self._disk.sweep(policy)
                 self._others = [key for key in policy.names() if not key.startswith(f"{self._corpus}/")]
                 self._drop_abandoned(policy, 0)
-                self._shelf.make_room(policy, 0, forced=True)
+                self._disk.make_room(policy, 0, forced=True)
             self._using = using.pop_all()
 
     @contextmanager
     def _policy(self) -> Iterator[Policy]:
-        """Hold the policy that all processes share, with what this one read told to it."""
-        with self._shelf.policy() as policy:
+        """Lock the shared policy and apply the reads of this process to it."""
+        with self._disk.policy() as policy:
             with self._mutex:
                 touches, self._touches = self._touches, []
             for key in touches:
@@ -190,7 +190,7 @@ class ShardCache:
             yield policy
 
     def _note_hit(self, name: str) -> None:
-        """Count a hit. What was fetched ahead has been told to the policy, and a run of reads is one use."""
+        """Count a hit. The policy already knows prefetched shards, and consecutive reads are one use."""
         key = self._key(name)
         with self._mutex:
             ahead = name in self._ahead
@@ -209,8 +209,8 @@ class ShardCache:
             self._counts.update(counts)
 
     def _whole(self, name: str) -> IO[bytes] | None:
-        return self._shelf.whole(self._key(name), self._files[name].bytes)
+        return self._disk.whole(self._key(name), self._files[name].bytes)
 
     def _key(self, name: str) -> str:
-        """Name a file of this corpus on the shelf: "CORPUS/train-tokens-00000"."""
+        """Name a file of this corpus in the disk cache: "CORPUS/train-tokens-00000"."""
         return f"{self._corpus}/{name.removesuffix('.bin').replace('/', '-')}"

@@ -1,17 +1,17 @@
-"""A folder of shards on local disk, which the processes of a machine share within one limit.
+"""A directory of shards on local disk that the processes of a machine share within one limit.
 
     index.json          the state of the eviction policy, which counts the bytes; changed under `lock`
-    lock                held alone while the index is read and changed, never while something is fetched
-    CORPUS/use          held by every process that has the corpus open
+    lock                locked exclusively while the index is read and changed, never during a download
+    CORPUS/use          locked (shared) by every process that has the corpus open
     CORPUS/NAME.shard   a shard
-    CORPUS/NAME.shard.part    one that is being fetched, held by whoever fetches it
+    CORPUS/NAME.shard.part    a shard being downloaded, locked by the downloader
 
-A process may be killed at any moment. Its holds go with it, so a part that nobody holds is debris, and
-every change is made in an order in which the index counts too much rather than too little: the limit
-holds, and the next process that opens the folder (`sweep`) sets the index right.
+A process may be killed at any moment. Its locks end with it, so a part without a lock is debris, and every
+change is made in an order in which the index counts too much rather than too little: the limit is kept, and
+the next process that opens the directory (`sweep`) corrects the index.
 
 Eviction unlinks. On Linux a file that is open or mapped stays readable until it is closed, so no reader
-sees a shard vanish; a reader holds a file open no longer than a read takes, so the room is soon free.
+sees a shard vanish; a reader keeps a file open no longer than a read takes, so the space is soon free.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SHARD, PART = ".shard", ".shard.part"
 
 
 class DiskCache:
-    """The folder. A key is "CORPUS/NAME"; what takes a policy is called while `policy` is held."""
+    """The directory. A key is "CORPUS/NAME"; methods with a policy argument are called within `policy`."""
 
     def __init__(self, folder: Path, policy: str, limit_bytes: int) -> None:
         self.folder, self._kind, self._limit_bytes = folder, policy, limit_bytes
 
     @contextmanager
     def policy(self) -> Iterator[Policy]:
-        """Hold the folder alone and its policy in hand, then save it; after an error it stays as it was."""
+        """Lock the directory and load its policy; save it at the end, except after an error."""
         with translate_os_errors(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
             with (self.folder / "lock").open("a") as lock:
@@ -61,7 +61,7 @@ class DiskCache:
         return None
 
     def new_part(self, key: str) -> IO[bytes]:
-        """Return an empty file, held alone, for the bytes of a shard."""
+        """Return an empty, exclusively locked file for the bytes of a shard."""
         path = self._path(key, PART)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w+b")
@@ -69,7 +69,7 @@ class DiskCache:
         return file
 
     def finish(self, key: str, part: IO[bytes]) -> None:
-        """Give a part its name, and let go those who wait for it; it stays held together with others."""
+        """Rename a part to its shard and downgrade the lock to shared, which releases waiting processes."""
         part.flush()
         os.fsync(part.fileno())
         Path(part.name).rename(self._path(key))
@@ -79,7 +79,7 @@ class DiskCache:
         return is_held(self._path(key, PART))
 
     def wait_for(self, key: str) -> None:
-        """Wait until whoever fetches a shard is done, in one way or the other."""
+        """Wait until the process that downloads a shard has finished or failed."""
         with suppress(FileNotFoundError), self._path(key, PART).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
 
@@ -90,9 +90,9 @@ class DiskCache:
         return self.folder / corpus / "use"
 
     def make_room(self, policy: Policy, size: int, *, forced: bool) -> tuple[int, bool]:
-        """Evict what nobody holds and, when `forced`, also what others expect to read.
+        """Evict shards without locks and, when `forced`, also those that other processes expect to read.
 
-        Return how many shards went, and whether `size` more bytes fit now.
+        Return how many were evicted, and whether `size` more bytes fit now.
         """
         gone, enough = make_room(policy, size, lambda key: self.is_coming(key) or is_held(self._path(key)))
         if forced and not enough:
@@ -106,8 +106,8 @@ class DiskCache:
             self._path(key).unlink(missing_ok=True)
 
     def sweep(self, policy: Policy) -> None:
-        """Make the policy know what is on disk and nothing else, and remove the parts of dead processes."""
-        # Parts before shards: one that gets its name meanwhile is then seen twice rather than never.
+        """Make the policy match the files on disk, and remove the parts of dead processes."""
+        # Parts before shards: one that is renamed meanwhile is then seen twice rather than never.
         parts = {_key(path, PART): path for path in self.folder.glob(f"*/*{PART}")}
         for key in [key for key, path in parts.items() if not is_held(path)]:
             parts.pop(key).unlink(missing_ok=True)
@@ -149,7 +149,7 @@ def _key(path: Path, ending: str) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether anyone holds a file, together with others or alone."""
+    """Whether any process has a lock on a file, shared or exclusive."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,14 +1,14 @@
-"""Which cached shard goes when another one needs its room: four policies, pure, counted in bytes.
+"""Chooses the cached shard to evict: four policies, pure, counted in bytes.
 
-    lru   the one that was not read for the longest time
-    mru   the one that was read last
-    lfu   the one that was read least often; among equals, as lru
-    arc   between lru and lfu, adapting to what is missed (Megiddo and Modha, FAST 2003)
+    lru   least recently used
+    mru   most recently used
+    lfu   least frequently used; among equals, as lru
+    arc   between lru and lfu, adapting to the misses (Megiddo and Modha, FAST 2003)
 
-What training does decides which is best. It reads windows in a shuffled order, so every shard is as likely
-as any other to be next, and without foresight the rate of hits is limit / corpus, whatever the policy.
+The access pattern decides which is best. Training reads windows in a shuffled order, so every shard is as
+likely as any other to be next, and without foresight the hit rate is limit / corpus, whatever the policy.
 Evaluation reads shards in the order of the text, again and again: there lru, lfu and arc lose each shard
-just before it is needed, while mru keeps what fits. Rates of hits with half of 200 shards in the cache
+just before it is needed, while mru keeps what fits. Hit rates with half of 200 shards in the cache
 (tests/corpus/remote/test_eviction.py):
 
                                         lru    lfu    mru    arc
@@ -16,12 +16,12 @@ just before it is needed, while mru keeps what fits. Rates of hits with half of 
     in order, ten times                 0.00   0.00   0.45   0.00
     few shards read much more often     0.99   0.99   0.79   0.99
 
-So mru is the default. That it holds on to what nobody reads any more does no harm here, because shards of
-corpora that no process has open go first (cache.py). Take arc or lfu where some shards are read more often
-than others.
+So mru is the default. That it keeps shards that are no longer read does no harm here, because shards of
+corpora that no process has open are evicted first (`cache`). Use arc or lfu where some shards are read more
+often than others.
 
-A policy is a state machine without clock and chance: equal events give equal states, and `state` is JSON, so
-that the processes of a machine can hand one policy around.
+A policy is a deterministic state machine without a clock: equal events give equal states, and `state` is
+JSON, so that the processes of a machine can share one policy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 
 
 class LruOrder:
-    """Names with their sizes, the longest unused first."""
+    """Names with their sizes, least recently used first."""
 
     def __init__(self, listed: Iterable[tuple[str, int]] = ()) -> None:
         self._sizes = OrderedDict((str(name), int(size)) for name, size in listed)
@@ -69,13 +69,13 @@ class LruOrder:
         self._sizes.move_to_end(name)
 
     def cut(self, max_bytes: float) -> None:
-        """Drop the longest unused until the rest fits."""
+        """Drop the least recently used until the rest fits."""
         while self._sizes and self.bytes > max_bytes:
             self.pop(next(iter(self._sizes)))
 
 
 class Policy(ABC):
-    """What is in the cache, and in which order it would go. The base keeps one row, by last use."""
+    """The content of the cache and the order of eviction. The base keeps one list, by last use."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -83,7 +83,7 @@ class Policy(ABC):
 
     @abstractmethod
     def victim(self, in_use: Container[str] = ()) -> str | None:
-        """Return what should go next; None when all that is here is in use."""
+        """Return what to evict next; None when everything is in use."""
 
     @property
     def bytes(self) -> int:
@@ -96,22 +96,22 @@ class Policy(ABC):
         return list(self._row)
 
     def touch(self, name: str) -> None:
-        """Note that something was read; what has gone meanwhile is passed over."""
+        """Note a read; names that were evicted meanwhile are ignored."""
         if name in self._row:
             self._row.renew(name)
 
     def miss(self, name: str, size: int) -> None:  # noqa: B027
-        """Note that something is wanted that is not here, before room is made for it; most learn nothing."""
+        """Note a miss, before room is made; most policies ignore it."""
 
     def admit(self, name: str, size: int) -> None:
         self._row.add(name, size)
 
     def evict(self, name: str) -> None:
-        """Take out what `victim` chose."""
+        """Remove what `victim` chose."""
         self._row.pop(name)
 
     def forget(self, name: str) -> None:
-        """Take out what went in another way, and learn nothing from it."""
+        """Remove a name that was not evicted by `victim`, without adapting to it."""
         self._row.pop(name)
 
     def state(self) -> dict[str, Any]:
@@ -136,14 +136,14 @@ class Mru(Policy):
 
 
 class Lfu(Policy):
-    """Least frequently used since it came."""
+    """Least frequently used since it was admitted."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
         self._reads: dict[str, int] = {}
 
     def victim(self, in_use: Container[str] = ()) -> str | None:
-        # min takes the first of equals, which is the longest unused.
+        # min takes the first of equals, which is the least recently used.
         return min((n for n in self._row if n not in in_use), key=self._reads.__getitem__, default=None)
 
     def touch(self, name: str) -> None:
@@ -191,7 +191,7 @@ class Arc(Policy):
 
     @property
     def share(self) -> float:
-        """The part of the limit that goes to what was read once: p / c of the paper."""
+        """The share of the limit for shards that were read once: p / c of the paper."""
         return self._p / self.limit_bytes
 
     def __contains__(self, name: object) -> bool:
@@ -213,7 +213,7 @@ class Arc(Policy):
         self._p = min(float(self.limit_bytes), max(0.0, self._p))
 
     def victim(self, in_use: Container[str] = ()) -> str | None:
-        """REPLACE of the paper; the other row gives when the one that should has nothing to give."""
+        """REPLACE of the paper; falls back to the other list when the chosen one has nothing to evict."""
         once = self._t1.bytes > self._p or (self._from_b2 and self._t1.bytes == self._p)
         rows = (self._t1, self._t2) if once else (self._t2, self._t1)
         return next((name for row in rows for name in row if name not in in_use), None)
@@ -223,7 +223,7 @@ class Arc(Policy):
         ghosts.add(name, rows.pop(name))
 
     def admit(self, name: str, size: int) -> None:
-        """Add a name, and forget so much that t1 and b1 remember one limit, and all four rows two."""
+        """Add a name; trim so that t1 and b1 together cover one limit, and all four lists two."""
         known = bool(self._b1.pop(name)) | bool(self._b2.pop(name))
         self._t1.pop(name)
         (self._t2 if known else self._t1).add(name, size)
@@ -248,7 +248,7 @@ POLICIES: dict[str, type[Policy]] = {"lru": Lru, "lfu": Lfu, "mru": Mru, "arc": 
 
 
 def make_room(policy: Policy, size: int, is_in_use: Callable[[str], bool]) -> tuple[list[str], bool]:
-    """Evict until `size` more bytes fit; return what went, and whether that was enough."""
+    """Evict until `size` more bytes fit; return what was evicted, and whether it was enough."""
     gone: list[str] = []
     in_use: set[str] = set()
     while policy.bytes + size > policy.limit_bytes:

@@ -3,8 +3,8 @@
     a whole corpus directory -> publish -> URL/KEY, the manifest last
     URL/KEY -> adopt -> a directory with every small file and origin.json, but without tokens
 
-Such a directory is opened like any other (corpus/corpus_dir.py); origin.json says where its tokens are and
-how cache.py may keep some of them. The format is docs/formats/corpus.md.
+Such a directory is opened like any other (`corpus_dir`); origin.json says where its tokens are and how much
+`cache` may keep of them. The format is docs/formats/corpus.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Origin:
     prefetch: int
 
     def check(self, files: Mapping[str, FileRecord]) -> None:
-        """Refuse a limit that one shard does not fit into."""
+        """Refuse a limit smaller than one shard."""
         largest = max((record.bytes for name, record in files.items() if is_shard(name)), default=0)
         if largest > self.bytes:
             raise BadInput(
@@ -57,11 +57,11 @@ def origin_for(store: str, key: str, cache: CacheSpec, home: Path) -> Origin:
 
 
 def load_origin(folder: Path) -> Origin | None:
-    """Return where the tokens of a corpus are, or None when they lie in its own directory."""
+    """Return where the tokens of a corpus are, or None when they are in its own directory."""
     try:
         data = json.loads((folder / ORIGIN).read_bytes())
         if data.pop("format") != FORMAT:
-            raise Damaged(f"{folder / ORIGIN}: of unknown format", hint=f"known: {FORMAT}")
+            raise Damaged(f"{folder / ORIGIN}: unknown format", hint=f"known: {FORMAT}")
         return Origin(**data)
     except FileNotFoundError:
         return None
@@ -75,7 +75,7 @@ def save_origin(folder: Path, origin: Origin) -> None:
 
 
 def settle(folder: Path, origin: Origin, report: Report) -> None:
-    """Bring a whole corpus and its store together: publish what lies here, or follow what the job says."""
+    """Make a finished corpus match the job's store: publish it, or update its origin."""
     known = load_origin(folder)
     if known is None:
         publish(folder, origin.url, report)
@@ -91,7 +91,7 @@ def settle(folder: Path, origin: Origin, report: Report) -> None:
 
 
 def publish(folder: Path, url: str, report: Report) -> None:
-    """Copy a whole corpus to a store, unless it is there. One that is half there is written again."""
+    """Copy a finished corpus to a store, unless it is there. An incomplete copy is written again."""
     with reached(url):
         source, target = StoreDir(folder), StoreDir(url)
         manifest = load_manifest(source)
@@ -125,7 +125,7 @@ def adopt(folder: Path, origin: Origin) -> bool:
 
 
 def is_large(name: str) -> bool:
-    """Tell token files and tables of documents, which stay on the store until read, from the rest."""
+    """Whether a file is a token file or a table of documents: those stay on the store until read."""
     return name.endswith(".bin")
 
 
@@ -146,14 +146,16 @@ def fetch(url: str, name: str, record: FileRecord, file: IO[bytes]) -> None:
 
 
 def copy_verified(place: StoreDir, name: str, record: FileRecord, file: IO[bytes], target: str) -> None:
-    """Copy a file, and raise Damaged when what passed is not what its manifest says."""
+    """Copy a file; raise Damaged when the bytes differ from its manifest."""
     digest, length = hashlib.sha256(), 0
     try:
         with place.reading(name) as source:
             while chunk := source.read(CHUNK_BYTES):
                 digest.update(chunk)
                 length += len(chunk)
-                with translate_os_errors(target):  # or a full disk here would be said of the store
+                with translate_os_errors(
+                    target
+                ):  # otherwise a full local disk would be reported as a store error
                     file.write(chunk)
     except NotFound:
         raise Damaged(
@@ -169,7 +171,7 @@ def copy_verified(place: StoreDir, name: str, record: FileRecord, file: IO[bytes
 
 @contextmanager
 def reached(url: str) -> Iterator[None]:
-    """Turn whatever a store's library raises into StoreFailed: these errors have no root in common."""
+    """Turn any error of a store's library into StoreFailed: these errors have no common base class."""
     try:
         yield
     except WindlassError:

@@ -1,4 +1,4 @@
-"""A part that lies on a store: tokens come through the cache, the table of documents when asked for."""
+"""A part on a store: tokens come through the cache, the table of documents is downloaded on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windlass.store.store_dir import StoreDir
 
 @dataclass(frozen=True)
 class CachedShard:
-    """One token file. A read copies, so that no file is kept from being evicted for longer than that."""
+    """One token file. A read copies, so that the file can be evicted again at once."""
 
     cache: ShardCache
     name: str
@@ -55,7 +55,7 @@ class CachedFiles:
         return CachedShard(self._cache, self._name(number), tokens, kind)
 
     def documents(self, rows: int) -> npt.NDArray[np.uint64]:
-        """Training never reads this table; who does keeps it, in the corpus's directory, beyond the cache."""
+        """Download the table, which training never reads, into the corpus's directory, outside the cache."""
         name = f"{self._part}/{DOCUMENTS}"
         if not (self._folder / name).exists():
             with StoreDir(self._folder).writing(name) as file:

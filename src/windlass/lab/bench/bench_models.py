@@ -1,10 +1,10 @@
-"""The models that serving is measured on, made once from a fixed seed.
+"""The models of the serving benchmarks, made once from a fixed seed.
 
     name -> directory of config.json and model.safetensors, the same bytes on every machine
 
-Speed does not depend on what weights say, so nobody needs to download or train any. They are drawn so that
-each layer adds as much to a token's state as the embedding put there: greedy answers then wander through
-the vocabulary, as a trained model's do, and no contender can win by guessing a repetition.
+Speed does not depend on the values of weights, so nothing is downloaded or trained. They are drawn so that
+each layer adds as much to a token's state as the embedding: greedy answers then wander through the
+vocabulary, as those of a trained model do, and no engine can win by predicting a repetition.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ SEED = 6
 
 def subject(name: str) -> LlamaShape:
     if name not in SUBJECTS:
-        raise BadInput(f"no model to measure is called '{name}'", hint=did_you_mean(name, list(SUBJECTS)))
+        raise BadInput(f"no benchmark model '{name}'", hint=did_you_mean(name, list(SUBJECTS)))
     return SUBJECTS[name]
 
 
 def write_subject(
     shape: LlamaShape, folder: Path, *, special_tokens: Mapping[str, int | list[int] | None] | None = None
 ) -> Path:
-    """Write the model unless it is there already; config.json comes last, so half a model is none."""
+    """Write the model unless it exists; config.json is written last, so incomplete models do not count."""
     config = folder / "config.json"
     if not config.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def write_subject(
 
 
 def write_hidden(shape: HmmShape, folder: Path) -> Path:
-    """Write a hidden Markov model whose tables are drawn; few tokens are likely in any of its states."""
+    """Write a hidden Markov model with random tables; few tokens are likely in each of its states."""
     rng = np.random.default_rng(SEED)
 
     def drawn(*size: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def write_hidden(shape: HmmShape, folder: Path) -> Path:
 
 
 def _weights(shape: LlamaShape) -> dict[str, np.ndarray]:
-    """Draw the tensors by the names of Hugging Face."""
+    """Draw the tensors, with the names of Hugging Face."""
     rng = np.random.default_rng(SEED)
 
     def drawn(rows: int, columns: int) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Who takes part: our engine and the peers that `bench/peers` has installed.
+"""The engines of `windlass bench serve`: ours and the peers installed by `bench/peers`.
 
-A peer is a folder with a Python of its own, drivers and peer.json, which is written last, so an environment
-that was made half-way is no peer. Its driver speaks JSON lines (bench/drivers/conversation.py) and ends
-with its standard input, so nothing outlives the bench.
+A peer is a directory with its own Python, drivers and peer.json, which is written last, so an incomplete
+environment does not count. Its driver speaks JSON lines (bench/drivers/conversation.py) and ends when its
+standard input is closed, so nothing outlives the benchmark.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from windlass.spec.errors import BadInput, NotFound, ProcessFailed, did_you_mean
 from windlass.spec.protocol.wire import Failed, Generate, Tokens
 
 PEERS = "WINDLASS_PEERS"
-PEERS_IN = f"where bench/peers put them (default: ${PEERS} or ~/.cache/windlass/peers)"
+PEERS_IN = f"where bench/peers installed them (default: ${PEERS} or ~/.cache/windlass/peers)"
 CARD = "peer.json"
 OURS = "windlass"
 
 
 @dataclass(frozen=True)
 class ContenderLoad:
-    """What a contender gets ready for."""
+    """What a contender prepares for: model, precision and sizes."""
 
     model: Path
     precision: str
@@ -39,12 +39,12 @@ class ContenderLoad:
     context: int
     scratch: Path
 
-    def told(self) -> str:
+    def encoded(self) -> str:
         return json.dumps(asdict(self), default=str) + "\n"
 
 
 class EngineContender(Protocol):
-    """One that has the model loaded and answers tasks."""
+    """An engine that has loaded the model and answers tasks."""
 
     name: str
     setting: str
@@ -65,7 +65,7 @@ class Peer:
 
 
 def installed_peers(folder: Path, wanted: Sequence[str] | None = None) -> list[Peer]:
-    """Return the peers that are there, all or those that are wanted."""
+    """Return the installed peers: all, or the wanted ones."""
     cards = {path.parent: json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{CARD}"))}
     peers = {
         card["name"]: Peer(card["name"], path, card["driver"], card["precisions"])
@@ -86,7 +86,7 @@ def default_folder() -> Path:
 
 
 class OurEngine:
-    """Our engine at a task. Every task has a tenant of its own, so that nothing is found in a cache."""
+    """Our engine. Every task has its own tenant, so that nothing is found in the prefix cache."""
 
     name = OURS
 
@@ -110,11 +110,11 @@ class OurEngine:
                 answers[request.id] = TimedAnswer(time.monotonic(), [], [])
                 client.send(request)
                 open_count += 1
-            open_count -= self._hear(answers)
+            open_count -= self._receive(answers)
         return [answers[str(number)] for number in range(len(task.prompts))]
 
-    def _hear(self, answers: dict[str, TimedAnswer]) -> int:
-        """Take one message in; return how many requests it ends."""
+    def _receive(self, answers: dict[str, TimedAnswer]) -> int:
+        """Process one message; return how many requests it ends."""
         message, came_s = self._engine.client.receive()
         if isinstance(message, Failed):
             raise ProcessFailed(f"our engine refused a request: {message.message}")
@@ -132,14 +132,14 @@ class PeerProcess:
     def __init__(self, peer: Peer, popen: subprocess.Popen[str], load: ContenderLoad, log: Path) -> None:
         self.name, self.pid = peer.name, popen.pid
         self._popen, self._log = popen, log
-        heard = self._ask(load.told())
-        if "cannot" in heard:
-            raise BadInput(f"{peer.name}: {heard['cannot']}", hint=f"its log is {log}")
-        self.version, self.setting = heard["ready"]["version"], heard["ready"]["setting"]
+        reply = self._ask(load.encoded())
+        if "cannot" in reply:
+            raise BadInput(f"{peer.name}: {reply['cannot']}", hint=f"its log is {log}")
+        self.version, self.setting = reply["ready"]["version"], reply["ready"]["setting"]
 
     def answer(self, task: BenchTask) -> list[TimedAnswer]:
-        heard = self._ask(json.dumps(asdict(task)) + "\n")
-        return [TimedAnswer(**request) for request in heard["done"]["requests"]]
+        reply = self._ask(json.dumps(asdict(task)) + "\n")
+        return [TimedAnswer(**request) for request in reply["done"]["requests"]]
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self._popen.stdin is not None
@@ -151,13 +151,13 @@ class PeerProcess:
             said = ""
         if not said:
             raise ProcessFailed(f"{self.name} ended with code {self._popen.wait()}", hint=f"see {self._log}")
-        heard: dict[str, Any] = json.loads(said)
-        return heard
+        reply: dict[str, Any] = json.loads(said)
+        return reply
 
 
 @contextmanager
 def our_engine(load: ContenderLoad, log: Path, options: Sequence[str] = ()) -> Iterator[OurEngine]:
-    """Start our engine for a load. It guesses no tokens ahead: no peer here does."""
+    """Start our engine for a load, without speculative decoding: no peer here uses it."""
     arguments = ["--slots", str(load.slots), "--threads", str(load.threads)]
     arguments += ["--precision", load.precision, "--no-drafts", *options]
     with BenchEngine(load.model, log, arguments) as engine:
@@ -166,7 +166,7 @@ def our_engine(load: ContenderLoad, log: Path, options: Sequence[str] = ()) -> I
 
 @contextmanager
 def peer_process(peer: Peer, load: ContenderLoad, log: Path) -> Iterator[PeerProcess]:
-    """Start a peer's driver for a load, in a session of its own, and end it with all that it started."""
+    """Start a peer's driver for a load in its own session, and end it with all its children."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as errors_to:
         popen = subprocess.Popen(

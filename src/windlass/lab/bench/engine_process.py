@@ -1,4 +1,4 @@
-"""Our engine, asked exactly as the gateway asks it: a process of its own, behind its wire."""
+"""Our engine as a separate process, called over its wire protocol exactly as the gateway does."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ READ_BYTES = 1 << 18
 
 
 class BenchConnection:
-    """One connection. `receive` also says when the bytes came in, before they were decoded."""
+    """One connection. `receive` also returns when the bytes arrived, before they were decoded."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
         self._buffer = bytearray()
         self._came_s = 0.0
-        self._heard: deque[FromEngine] = deque()
+        self._received: deque[FromEngine] = deque()
         ready, _ = self.receive()
         assert isinstance(ready, Ready)
         self.ready = ready
@@ -48,18 +48,18 @@ class BenchConnection:
         self._stream.sendall(b"".join(frame(message) for message in messages))
 
     def receive(self) -> tuple[FromEngine, float]:
-        """Wait for the next message; those that came as one are taken apart."""
-        while not self._heard:
+        """Wait for the next message; batches are split."""
+        while not self._received:
             message = from_engine.decode(self._receive_frame())
-            self._heard.extend(separated(message) if isinstance(message, MessageBatch) else [message])
-        return self._heard.popleft(), self._came_s
+            self._received.extend(separated(message) if isinstance(message, MessageBatch) else [message])
+        return self._received.popleft(), self._came_s
 
     def _receive_frame(self) -> bytes:
         while (body := self._take()) is None:
             try:
                 data = self._stream.recv(READ_BYTES)
             except TimeoutError:
-                raise ProcessFailed(f"the engine said nothing for {SILENCE_S:.0f} s") from None
+                raise ProcessFailed(f"the engine sent nothing for {SILENCE_S:.0f} s") from None
             if not data:
                 raise ProcessFailed("the engine closed the connection")
             self._came_s = time.monotonic()
@@ -82,11 +82,11 @@ class BenchConnection:
 
 
 class BenchEngine:
-    """A running engine and a connection to it. As a context manager it is gone when the block ends."""
+    """A running engine and a connection to it, as a context: it is stopped when the block ends."""
 
     def __init__(self, model: Path, log: Path, options: Sequence[str] = ()) -> None:
         self._model, self._log, self._options = model, log, options
-        self._told: WindlassError | None = None
+        self._last_error: WindlassError | None = None
 
     def __enter__(self) -> BenchEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
@@ -130,24 +130,24 @@ class BenchEngine:
             time.sleep(LOOK_EVERY_S)
 
     def _listen(self) -> None:
-        """Keep the engine's pipe empty, and remember the error that it may end with."""
+        """Drain the engine's pipe, and keep the error that it may end with."""
         try:
             for _ in self._process.events():
                 pass
         except WindlassError as error:
-            self._told = error
+            self._last_error = error
         except ValueError:
-            return  # the pipe was closed while we stop
+            return  # the pipe was closed by `close`
 
     def _death(self) -> WindlassError:
-        time.sleep(LOOK_EVERY_S)  # its last word may still be on the way
-        if self._told is not None:
-            return self._told
+        time.sleep(LOOK_EVERY_S)  # its last message may still be on the way
+        if self._last_error is not None:
+            return self._last_error
         return ProcessFailed(f"the engine ended with code {self._process.exit_code}", hint=f"see {self._log}")
 
 
 def resident_bytes(pid: int, field: str = "VmHWM") -> int:
-    """Return the high-water mark of a process's memory, or with VmRSS what it holds right now."""
+    """Return the peak memory of a process, or with VmRSS the current one."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024

@@ -1,8 +1,8 @@
-"""All families on the same text, by the same tokenizer, measured on the same held-out windows.
+"""All model families on the same text, with the same tokenizer and the same held-out windows.
 
-Each is trained as any job is: planned, run in processes of its own, measured by `windlass eval`'s process.
-Those that learn step by step have the same time; n-grams are counted and take what they take. What was
-predicted is printed beside what came.
+Each is trained like any job: planned, run in its own processes, and measured by the process of `windlass
+eval`. Families trained with gradients get the same time; n-grams are counted and take as long as they need.
+The predictions of the planner are printed next to the measurements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NUMBERS = ("loss", "perplexity", "bits_per_byte", "tokens")
 
 @dataclass(frozen=True)
 class FamilyBenchOptions:
-    """What to compare on."""
+    """The families, the text and the training time."""
 
     sources: tuple[str, ...]
     seconds: float = 60.0
@@ -48,10 +48,10 @@ class FamilyBenchOptions:
 def compare(
     wanted: FamilyBenchOptions, home: Path, report: Report, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Train and measure every family; a run that is there already is not made again."""
+    """Train and measure every family; finished runs are not repeated."""
     unknown = [name for name in wanted.families if name not in FAMILIES]
     if unknown:
-        raise BadInput(f"--families {unknown[0]}: not known", hint=f"known: {', '.join(FAMILIES)}")
+        raise BadInput(f"--families {unknown[0]}: unknown family", hint=f"known: {', '.join(FAMILIES)}")
     rows = []
     for number, name in enumerate(wanted.families):
         report(Progress("families", number, len(wanted.families), "families", {"now": name}))
@@ -63,7 +63,7 @@ def compare(
 
 
 def job_of(name: str, wanted: FamilyBenchOptions) -> Job:
-    """Return the job of one family, as if it had been written in a file."""
+    """Return the job of one family, as if it were written in a file."""
     counted = FAMILIES[name]["family"] == "ngram"
     return parse(
         Job,
@@ -92,7 +92,7 @@ def _compared(name: str, job: Job, home: Path, report: Report, context: int) -> 
 
     folder = newest_of(job, home) or prepare(job, home, report)
     if not folder.finished and not train(folder, look):
-        raise ProcessFailed(f"run {folder.name} was stopped", hint="the same command goes on from here")
+        raise ProcessFailed(f"run {folder.name} was stopped", hint="run the same command again to continue")
     run = folder.load()
     found = measure(folder.result, Path(run.corpus), home, lambda _: None, context=context)
     lineage = json.loads((folder.result / LINEAGE).read_text())
@@ -115,7 +115,7 @@ def took_s(folder: RunFolder) -> float:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return what to print of each family, the best last."""
+    """Return the printed row of each family, the best last."""
     return [
         (
             row["name"],

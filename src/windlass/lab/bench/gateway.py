@@ -1,11 +1,11 @@
-"""`windlass bench gateway`: our gateway with a mock engine, beside a bare application and LiteLLM's proxy.
+"""`windlass bench gateway`: our gateway with a mock engine, a bare application and LiteLLM's proxy.
 
-    rounds of: requests answered at once, then streams; ours, bare, canned, LiteLLM in turn, the same client
-    then, ours and bare: the delay of one request under moderate load, and processor time a streamed token
-    then, ours alone: connections that do nothing
+    rounds of: small requests, then streams; ours, bare, canned, LiteLLM in turn, with the same client
+    then, ours and bare: latency of a request under moderate load, and CPU time per streamed token
+    then, ours alone: idle connections
 
-A server has one core, the client and whatever stands behind have the other. The machine's speed moves within
-minutes, so a ratio is taken within a round, and the figure is the median of the rounds.
+A server has one core, the client and the backend have the other. The machine's speed drifts within minutes,
+so ratios are taken within a round, and the figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from windlass.spec.protocol.progress import Progress, Report
 OURS, BARE, CANNED, LITELLM = ALL = "ours", "bare", "canned", "litellm"
 WARM_S, WARM_CONNECTIONS = 2, 2
 FLAT_OUT = 2000
-"""Tokens a second of one stream: of all streams together more than any contender sends."""
+"""Tokens per second of one stream: all streams together exceed what any contender can send."""
 PATIENT = 4
-"""LiteLLM gets so many times longer for streams: it must finish some of them, and it sends tokens slowly."""
+"""LiteLLM gets this many times longer for streams: it sends tokens slowly, and must finish some streams."""
 PACED = 200
-"""Tokens a second of one stream where every token is a wake-up of its own."""
+"""Tokens per second of one stream, slow enough that every token is a separate wake-up."""
 
 
 @dataclass(frozen=True)
 class GatewayBenchOptions:
-    """What to measure."""
+    """Sizes and durations of the benchmark."""
 
     rounds: int = 3
     seconds: int = 4
@@ -65,7 +65,7 @@ class GatewayBenchOptions:
 
 @dataclass(frozen=True)
 class Leg:
-    """One contender at one order."""
+    """One contender under one kind of load."""
 
     contender: str
     order: str
@@ -73,12 +73,12 @@ class Leg:
 
 
 def bench_gateway(
-    asked: GatewayBenchOptions, peer: Peer | None, home: Path, report: Report
+    options: GatewayBenchOptions, peer: Peer | None, home: Path, report: Report
 ) -> dict[str, Any]:
-    """Measure, and return the figures with what they were made of."""
-    _check(asked)
+    """Measure, and return the figures with the raw results."""
+    _check(options)
     require_wrk()
-    allow_files(asked.idle)
+    allow_files(options.idle)
     logs, cores = home / "logs", Cores.of_machine()
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder, ExitStack() as stack:
         scratch = Path(folder)
@@ -87,15 +87,15 @@ def bench_gateway(
         contenders.append(stack.enter_context(bare(CANNED, cores.server, logs)))
         if peer is not None:
             contenders.append(stack.enter_context(litellm(peer, cores, scratch, logs)))
-        legs = _legs(asked, contenders, WrkClient(cores.others, scratch), report)
-        held = hold_idle(contenders[0], asked.idle)
+        legs = _legs(options, contenders, WrkClient(cores.others, scratch), report)
+        held = hold_idle(contenders[0], options.idle)
     report(Progress("idle", 1, 1, "laps"))
-    return {"figures": figures(asked, legs, held), "legs": [asdict(leg) for leg in legs]}
+    return {"figures": figures(options, legs, held), "legs": [asdict(leg) for leg in legs]}
 
 
 @dataclass(frozen=True)
 class WrkClient:
-    """Where wrk runs, and where its script is put."""
+    """The cores of wrk, and the directory of its script."""
 
     cores: Sequence[int]
     scratch: Path
@@ -114,21 +114,21 @@ class WrkClient:
 
 
 def _legs(
-    asked: GatewayBenchOptions, contenders: Sequence[GatewayContender], client: WrkClient, report: Report
+    options: GatewayBenchOptions, contenders: Sequence[GatewayContender], client: WrkClient, report: Report
 ) -> list[Leg]:
-    """Let everybody warm up, then take turns."""
+    """Warm all contenders up, then measure them in turn."""
     for contender in contenders:
-        ask_once(contender.url, asked.small.body(MODEL, PROMPT), contender.key)
+        ask_once(contender.url, options.small.body(MODEL, PROMPT), contender.key)
         client.ask(contender, LoadRequest(WARM_S, WARM_CONNECTIONS, tokens=16))
     turns = [
         (name, order, contender)
-        for _ in range(asked.rounds)
-        for name, order in (("small", asked.small), ("streamed", asked.streamed))
+        for _ in range(options.rounds)
+        for name, order in (("small", options.small), ("streamed", options.streamed))
         for contender in contenders
     ]
     turns += [
         (name, order, contender)
-        for name, order in (("moderate", asked.moderate), ("paced", asked.paced))
+        for name, order in (("moderate", options.moderate), ("paced", options.paced))
         for contender in contenders[:2]
     ]
     legs = []
@@ -141,11 +141,11 @@ def _legs(
     return legs
 
 
-def figures(asked: GatewayBenchOptions, legs: Sequence[Leg], held: IdleResult) -> dict[str, float]:
-    """Return rates and ratios, delays, processor times and idle memory."""
+def figures(options: GatewayBenchOptions, legs: Sequence[Leg], held: IdleResult) -> dict[str, float]:
+    """Return rates, ratios, latencies, CPU times and idle memory."""
     small = {name: _rates(legs, name, "small") for name in ALL}
     streamed = {name: _rates(legs, name, "streamed") for name in ALL}
-    tokens = asked.streamed.tokens
+    tokens = options.streamed.tokens
     found: dict[str, float] = {}
     for name in ALL:
         if small[name]:
@@ -159,7 +159,7 @@ def figures(asked: GatewayBenchOptions, legs: Sequence[Leg], held: IdleResult) -
         "bare_p50_ms": of_bare.p50_s * 1000,
         "bare_p99_ms": of_bare.p99_s * 1000,
         "request_us": statistics.median(_cost_us(legs, "small", 1)),
-        "streamed_token_us": statistics.median(_cost_us(legs, "paced", asked.paced.tokens)),
+        "streamed_token_us": statistics.median(_cost_us(legs, "paced", options.paced.tokens)),
         "failed": sum(leg.outcome.failed for leg in legs),
         "idle_connections": held.connections,
         "idle_memory_bytes": held.memory_bytes,
@@ -185,14 +185,14 @@ def _one(legs: Sequence[Leg], contender: str, order: str) -> LoadResult:
 
 
 def _cost_us(legs: Sequence[Leg], order: str, tokens: int) -> list[float]:
-    """Return the processor time of our gateway for each request, or each token, in all legs of a kind."""
+    """Return the CPU time of our gateway per request or token, in all legs of a kind."""
     mine = [leg.outcome for leg in legs if (leg.contender, leg.order) == (OURS, order)]
     return [outcome.cpu_s / (outcome.requests * tokens) * 1e6 for outcome in mine]
 
 
-def _check(asked: GatewayBenchOptions) -> None:
+def _check(options: GatewayBenchOptions) -> None:
     for option in ("rounds", "seconds", "connections", "streams"):
-        if getattr(asked, option) < 1:
-            raise BadInput(f"--{option} {getattr(asked, option)}: must be at least 1")
-    if asked.idle < 0:
-        raise BadInput(f"--idle {asked.idle}: must be 0 or more")
+        if getattr(options, option) < 1:
+            raise BadInput(f"--{option} {getattr(options, option)}: must be at least 1")
+    if options.idle < 0:
+        raise BadInput(f"--idle {options.idle}: must be 0 or more")

@@ -1,9 +1,9 @@
 """A bare Starlette application: `python -m windlass.lab.bench.gateway_bare [--socket PATH]`.
 
-It answers POST /v1/chat/completions in OpenAI's shapes: it reads the JSON of the body, asks the mock engine
-(gateway_mock.py) for tokens over the wire and sends as many words. There is no key, no check, no limit, no
-tokenizer, no count: it is what the framework alone can do in our gateway's place, with the same loop and
-parser. Without --socket it answers out of its memory; such a one is the API behind LiteLLM's proxy.
+It answers POST /v1/chat/completions in OpenAI's format: it parses the JSON body, requests tokens from the
+mock engine (gateway_mock.py) over the wire and sends as many words. It has no keys, checks, limits, tokenizer
+or counters: it shows what the framework alone can do, with the same event loop and parser. Without --socket
+it answers from memory; LiteLLM's proxy uses that as its backend.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from windlass.spec.protocol.wire import Generate, MessageBatch, Tokens, frame, f
 WORD = " word"
 OPENING = {"role": "assistant", "content": ""}
 TOKENS = 16
-"""Tokens of an answer to a request that does not say."""
+"""Default number of tokens of an answer."""
 PROMPT = [1] * 32
 
 
 def main(argv: list[str]) -> int:
-    """Answer until ended."""
+    """Serve until stopped."""
     args = _parse(argv)
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
@@ -49,22 +49,22 @@ def main(argv: list[str]) -> int:
 
 
 async def answer(request: Request) -> Response:
-    """Answer whole, or as a stream."""
-    asked, source = await request.json(), request.app.state.source
-    arriving = source.tokens(int(asked.get("max_tokens") or TOKENS), int(asked.get("seed") or 0))
-    if asked.get("stream"):
+    """Answer as one object, or as a stream."""
+    body, source = await request.json(), request.app.state.source
+    arriving = source.tokens(int(body.get("max_tokens") or TOKENS), int(body.get("seed") or 0))
+    if body.get("stream"):
         return StreamingResponse(_frames(arriving), media_type="text/event-stream")
     return Response(whole(sum([count async for count in arriving])), media_type="application/json")
 
 
 class BareTokenSource(Protocol):
-    """Where tokens come from: how many, as they come."""
+    """A source of tokens: yields how many have arrived."""
 
     def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]: ...
 
 
 class InstantTokens:
-    """Nowhere: all are there at once, or one after the other at a pace."""
+    """No engine: all tokens at once, or one after the other at a given pace."""
 
     async def tokens(self, wanted: int, pace: int) -> AsyncIterator[int]:
         for _ in range(wanted):
@@ -116,7 +116,7 @@ def whole(tokens: int) -> bytes:
 
 
 async def _frames(arriving: AsyncIterator[int]) -> AsyncIterator[bytes]:
-    """Yield an answer, one frame a token."""
+    """Yield an answer, one frame per token."""
     yield _frame(OPENING)
     word = _frame({"content": WORD})
     async for count in arriving:
@@ -140,7 +140,7 @@ def _json(value: dict[str, Any]) -> bytes:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = EntrypointParser(prog=BARE_GATEWAY, description="Be a bare application.")
+    parser = EntrypointParser(prog=BARE_GATEWAY, description="A bare application for benchmarks.")
     parser.add_argument("--socket", type=Path, help="Unix socket of the mock engine")
     return parser.parse_args(argv)
 

@@ -1,11 +1,11 @@
-"""Who takes part in `windlass bench gateway`, each one process on a core of its own.
+"""The contenders of `windlass bench gateway`, each one process on its own core.
 
-    ours       the gateway as it is started for users, in front of the mock engine
+    ours       the gateway as users start it, in front of the mock engine
     bare       gateway_bare.py, in front of the same mock engine
-    canned     the same application, which answers out of its memory instead
-    litellm    LiteLLM's proxy out of its own environment (bench/peers), in front of another canned one
+    canned     the same application, which answers from memory
+    litellm    LiteLLM's proxy in its own environment (bench/peers), in front of another canned one
 
-Whatever stands behind or asks runs on the other cores.
+Backends and clients run on the other cores.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENGINE = "engine.sock"
 START_S = 120.0
 LOOK_EVERY_S = 0.1
 KEY = "sk-bench-0123456789abcdef"
-"""LiteLLM's; ours makes its own."""
+"""The key of LiteLLM; ours makes its own."""
 MANY = 100_000
 LIMITS = {
     "key": {
@@ -50,12 +50,12 @@ LIMITS = {
     },
     "wait": 60,
 }
-"""All kinds, so that all are counted; so wide that none refuses."""
+"""Limits of all kinds, so that all are counted; too high to be reached."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """Where servers and where clients run; both anywhere on a machine with one core."""
+    """The cores of servers and of clients; the same core on a machine with one."""
 
     server: tuple[int, ...]
     others: tuple[int, ...]
@@ -68,7 +68,7 @@ class Cores:
 
 @dataclass(frozen=True)
 class GatewayContender:
-    """A server that is up."""
+    """A running server."""
 
     name: str
     url: str
@@ -78,7 +78,7 @@ class GatewayContender:
 
 @contextmanager
 def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[GatewayContender]:
-    """Start the mock engine and our gateway in front of it, with keys and limits that nobody reaches."""
+    """Start the mock engine and our gateway in front of it, with keys and limits that are never reached."""
     words, path = write_words(scratch / "model"), scratch / ENGINE
     settings, key = _settings_and_key(scratch)
     mock = ["--socket", str(path), "--name", MODEL, "--vocabulary", str(VOCABULARY)]
@@ -100,7 +100,7 @@ def ours(cores: Cores, scratch: Path, logs: Path) -> Iterator[GatewayContender]:
 def bare(
     name: str, cores: tuple[int, ...], logs: Path, engine: Path | None = None
 ) -> Iterator[GatewayContender]:
-    """Start the bare application, in front of an engine or of nothing."""
+    """Start the bare application, with or without an engine."""
     arguments = [] if engine is None else ["--socket", str(engine)]
     with _start(name, BARE_GATEWAY, arguments, logs) as process:
         pin(process.pid, cores)
@@ -164,7 +164,7 @@ def _listening(process: LocalProcess) -> dict[str, object]:
 
 
 def _wait_for(url: str, popen: subprocess.Popen[bytes] | None = None) -> None:
-    """Ask until the answer is 200; whoever ended will not give it."""
+    """Poll until the answer is 200; raise if the process has ended."""
     until = time.monotonic() + START_S
     while time.monotonic() < until and (popen is None or popen.poll() is None):
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=START_S) as answer:

@@ -1,4 +1,4 @@
-"""Many connections that do nothing: how much memory they cost, and whether others are still answered."""
+"""Many idle connections: their memory, and whether requests are still answered."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ GOOD = b"HTTP/1.1 200"
 
 @dataclass(frozen=True)
 class IdleResult:
-    """How many connections were still open at the end, and the server's memory meanwhile."""
+    """Number of connections still open at the end, and the server's memory meanwhile."""
 
     connections: int
     memory_bytes: int
 
 
 def hold_idle(server: GatewayContender, wanted: int) -> IdleResult:
-    """Open connections, let each be answered once, and count those that live when all are there."""
+    """Open connections, send one request on each, and count those still open at the end."""
     parts = urlsplit(server.url)
     assert parts.hostname is not None
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ def _answered(connection: socket.socket) -> bool:
 
 
 def _is_open(connection: socket.socket) -> bool:
-    """Tell by a look that does not wait: a closed connection reads as ended, an idle one has nothing."""
+    """Check without blocking: a closed connection reads as ended, an idle one has no data."""
     connection.setblocking(False)
     try:
         return bool(connection.recv(1, socket.MSG_PEEK))
@@ -65,14 +65,14 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 def allow_files(connections: int) -> None:
-    """Raise this process's limit, which the servers that it starts inherit."""
+    """Raise this process's limit of open files, which its servers inherit."""
     wanted = connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return
     if hard < wanted:
         raise BadInput(
-            f"--idle {connections}: this system lets a process open {hard} files",
-            hint="raise it with ulimit -Hn, or hold fewer",
+            f"--idle {connections}: a process may open at most {hard} files here",
+            hint="raise the limit with ulimit -Hn, or give a smaller --idle",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,7 +1,7 @@
-"""The client of `windlass bench gateway`: wrk, the same for every contender, on a core of its own.
+"""The client of `windlass bench gateway`: wrk, the same for every contender, on its own core.
 
-wrk keeps `connections` open and asks again as soon as an answer is whole, or after a pause. It is a C
-program, so that on two cores the server is what is measured.
+wrk keeps `connections` open and sends the next request as soon as an answer is complete, or after a pause. It
+is a C program, so that on two cores the server is the bottleneck.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = "/v1/chat/completions"
 FIRST_S = 60.0
 LOGS = "see bench-gateway-*.log in the home's logs"
 MAX_FAILED = 0.05
-"""A run with a larger share of failures says nothing about speed."""
+"""A run with a larger share of failures is not a valid measurement."""
 SCRIPT = """\
 wrk.method = "POST"
 wrk.body = %(body)s
@@ -39,41 +39,41 @@ function done(summary, latency, requests)
 end
 """
 PAUSE = "function delay() return math.random(%d, %d) end"
-"""Connections that all pause for the same time come together for ever, and wait for one another."""
+"""Random, because connections with equal pauses would stay in step and wait for each other."""
 STREAMS_END_S = 3
-"""wrk breaks off what runs at its end; so much time more is given to its own start and end."""
+"""Extra seconds for the start and the end of wrk, which aborts running requests at its end."""
 
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What a client asks for, and how hard."""
+    """The requests of a client, and its load."""
 
     seconds: int
     connections: int
     tokens: int
     stream: bool = False
     pace: int = 0
-    """Tokens a second of each answer (gateway_mock.py); 0: at once."""
+    """Tokens per second of each answer (gateway_mock.py); 0: at once."""
     pause_ms: int = 0
-    """Between an answer and the next question, on the average."""
+    """Mean time between an answer and the next request."""
 
     def body(self, model: str, prompt: str) -> str:
-        asked: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": model,
             "messages": [{"role": "user", "content": prompt}],
             "max_tokens": self.tokens,
             "temperature": 0.7,
             "seed": self.pace,
         }
-        return json.dumps(asked | ({"stream": True} if self.stream else {}))
+        return json.dumps(body | ({"stream": True} if self.stream else {}))
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What a client counted, and what the server used up for it."""
+    """The client's counts, and the server's CPU time."""
 
     requests: int
-    """Good answers; what was refused or failed is no part of them."""
+    """Successful requests."""
     failed: int
     seconds: float
     p50_s: float
@@ -86,19 +86,19 @@ class LoadResult:
 
 
 def require_wrk() -> str:
-    """Return where wrk is."""
+    """Return the path of wrk."""
     found = shutil.which(WRK)
     if found is None:
-        raise NotFound("wrk, the client of this bench, is not installed", hint="apt-get install wrk")
+        raise NotFound("wrk, the client of this benchmark, is not installed", hint="apt-get install wrk")
     return found
 
 
 def ask_once(url: str, body: str, key: str) -> None:
-    """Have one request answered; some servers load half of themselves only then."""
+    """Send one request: some servers load parts of themselves only then."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    asked = urllib.request.Request(f"{url}{PATH}", body.encode(), headers)
+    request = urllib.request.Request(f"{url}{PATH}", body.encode(), headers)
     try:
-        with urllib.request.urlopen(asked, timeout=FIRST_S) as answer:
+        with urllib.request.urlopen(request, timeout=FIRST_S) as answer:
             answer.read()
     except OSError as error:
         raise ProcessFailed(f"{url} did not answer the first request: {error}", hint=LOGS) from None
@@ -107,7 +107,7 @@ def ask_once(url: str, body: str, key: str) -> None:
 def press(
     order: LoadRequest, url: str, body: str, key: str, *, server: int, cores: Sequence[int], scratch: Path
 ) -> LoadResult:
-    """Let wrk ask one server."""
+    """Run wrk against one server."""
     script = scratch / "order.lua"
     pause = PAUSE % (order.pause_ms // 2, order.pause_ms * 3 // 2) if order.pause_ms else ""
     script.write_text(SCRIPT % {"body": json.dumps(body), "key": key, "pause": pause})
@@ -127,7 +127,7 @@ def press(
 
 
 def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> LoadResult:
-    """Read the last line that the script wrote."""
+    """Parse the last line that the script wrote."""
     last = said.strip().rpartition("\n")[2]
     if not last.startswith("{"):
         raise ProcessFailed(f"wrk counted nothing at {url}", hint=(errors or said).strip()[:500])
@@ -149,12 +149,12 @@ def read_outcome(said: str, cpu_s: float, url: str, errors: str = "") -> LoadRes
 
 
 def pin(process: int, cores: Sequence[int]) -> None:
-    """Keep a process (0: this one) on some cores, where the system can."""
+    """Pin a process (0: this one) to some cores, if the system supports it."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process, cores)
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the processor time that a process has used."""
+    """Return the CPU time of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

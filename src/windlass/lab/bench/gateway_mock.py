@@ -1,9 +1,9 @@
 """An engine without a model: `python -m windlass.lab.bench.gateway_mock --socket PATH`.
 
-It speaks the whole wire and costs next to nothing, so that what is measured is the gateway. Every answer is
-TOKEN, over and over. The seed of a request is the pace of its answer, in tokens a second: answers of one
-pace advance together, one token each in one write, as those of an engine's step do; 0 asks for the whole
-answer at once, in one message.
+It implements the whole wire protocol at almost no cost, so that a benchmark measures the gateway. Every
+answer repeats TOKEN. The seed of a request is the pace of its answer, in tokens per second: answers of one
+pace advance together, one token each in one write, like those of an engine step; 0 returns the whole answer
+in one message.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from windlass.spec.protocol.wire import (
 CONTEXT = 2048
 WIDTH = 64
 TOKEN = 300
-"""Any token whose text is plain; gateway_model.py looks that it is."""
+"""Any token with plain text; gateway_model.py checks that."""
 
 
 def main(argv: list[str]) -> int:
-    """Answer until ended."""
+    """Serve until stopped."""
     args = _parse(argv)
     uvloop.run(_serve(args))
     return 0
@@ -72,11 +72,11 @@ class Conversation(asyncio.Protocol):
         self._hello = hello
         self._buffer = bytearray()
         self._left: dict[int, dict[str, int]] = {}
-        """For each pace, the tokens that its answers still lack."""
+        """For each pace, the tokens still to send of each answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
-        self._say(self._hello)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is one by duck typing
+        self._send(self._hello)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._left.clear()
@@ -89,23 +89,23 @@ class Conversation(asyncio.Protocol):
             end = start + LENGTH.size + size
             if len(self._buffer) < end:
                 break
-            self._hear(to_engine.decode(self._buffer[start + LENGTH.size : end]))
+            self._handle(to_engine.decode(self._buffer[start + LENGTH.size : end]))
             start = end
         del self._buffer[:start]
 
-    def _hear(self, message: ToEngine) -> None:
+    def _handle(self, message: ToEngine) -> None:
         match message:
             case Generate(seed=0):
-                self._say(Tokens(message.id, [TOKEN] * message.max_tokens, finish="length"))
+                self._send(Tokens(message.id, [TOKEN] * message.max_tokens, finish="length"))
             case Generate():
                 self._begin(message.seed, message)
             case Embed():
-                self._say(EmbeddingVectors(message.id, [[WIDTH**-0.5] * WIDTH for _ in message.inputs]))
+                self._send(EmbeddingVectors(message.id, [[WIDTH**-0.5] * WIDTH for _ in message.inputs]))
             case Cancel():
                 for answers in self._left.values():
                     answers.pop(message.id, None)
             case Ping():
-                self._say(Pong(message.number, steps=0, running=0, waiting=0))
+                self._send(Pong(message.number, steps=0, running=0, waiting=0))
 
     def _begin(self, pace: int, message: Generate) -> None:
         answers = self._left.setdefault(pace, {})
@@ -114,28 +114,28 @@ class Conversation(asyncio.Protocol):
         answers[message.id] = message.max_tokens
 
     def _step(self, pace: int) -> None:
-        """Say the next token of every answer of one pace."""
+        """Send the next token of every answer of one pace."""
         answers = self._left.get(pace, {})
         ended = [id_ for id_, left in answers.items() if left == 1]
         going = {id_: [TOKEN] for id_, left in answers.items() if left > 1}
-        self._say(MessageBatch(going, [Tokens(id_, [TOKEN], finish="length") for id_ in ended]))
+        self._send(MessageBatch(going, [Tokens(id_, [TOKEN], finish="length") for id_ in ended]))
         answers.update((id_, answers[id_] - 1) for id_ in going)
         for id_ in ended:
             del answers[id_]
         if answers:
             asyncio.get_running_loop().call_later(1 / pace, self._step, pace)
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if not self._transport.is_closing():
             self._transport.write(frame(message))
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = EntrypointParser(prog=MOCK_ENGINE, description="Be an engine for a bench.")
+    parser = EntrypointParser(prog=MOCK_ENGINE, description="A mock engine for benchmarks.")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
-    parser.add_argument("--name", required=True, help="what the model is called")
-    parser.add_argument("--vocabulary", type=int, required=True, help="tokens of the model")
-    parser.add_argument("--slots", type=int, default=4096, help="answers at once")
+    parser.add_argument("--name", required=True, help="name of the model")
+    parser.add_argument("--vocabulary", type=int, required=True, help="vocabulary size")
+    parser.add_argument("--slots", type=int, default=4096, help="max concurrent answers")
     return parser.parse_args(argv)
 
 

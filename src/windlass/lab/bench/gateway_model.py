@@ -1,4 +1,4 @@
-"""What the gateway needs of a model to serve one that a mock engine only pretends to have: its words."""
+"""A model directory without weights, for a gateway in front of a mock engine: config and tokenizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROMPT = "How does a windlass lift a heavy anchor, and which part of it carries 
 
 
 def write_words(folder: Path) -> Path:
-    """Write a model directory without weights: a byte-level vocabulary learnt from this module's own kind."""
+    """Write a model directory without weights: a byte-level BPE trained on the sources of this package."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -31,5 +31,5 @@ def write_words(folder: Path) -> Path:
 
 
 def _own_sources() -> list[str]:
-    """Return text that every installation has: the sources of this room."""
+    """Return text that every installation has: the sources of this package."""
     return [path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))]

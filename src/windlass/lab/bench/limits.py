@@ -1,7 +1,7 @@
-"""Our engine against itself and against the machine: what the prefix cache gives and costs, and how near
-prefill comes to the machine's matrix-product peak and decoding to its memory bandwidth.
+"""Our engine compared with itself and with the machine: gain and cost of the prefix cache, and how close
+prefill comes to the machine's peak FLOP/s and decoding to its memory bandwidth.
 
-The machine's limits are measured before and after, by torch, and the higher counts.
+The machine's limits are measured before and after, by torch; the higher value counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windlass.spec.protocol.progress import Progress, Report
 from windlass.spec.shape import LlamaShape
 
 SHARED, OWN = 1000, 24
-"""Tokens of a prompt that others have too, and that none has."""
+"""Prompt tokens that are shared with other prompts, and that are unique."""
 PREFILL = 1024
 TRIES = 5
 COST_ROUNDS = 8
@@ -31,18 +31,18 @@ WEIGHT_BYTES = {"float32": 4.0, "int8": 1.0}
 
 
 def limit_figures(
-    cells: list[ServeCell], asked: ServeBenchOptions, home: Path, report: Report
+    cells: list[ServeCell], options: ServeBenchOptions, home: Path, report: Report
 ) -> dict[str, float]:
-    """Measure what needs engines of its own; the bandwidth's share comes from cells that are there."""
+    """Measure what needs separate engines; the bandwidth share comes from the existing cells."""
     before = machine_limits(home)
-    small, base = (load_of(model, "float32", asked, home) for model in ("small", "base"))
+    small, base = (load_of(model, "float32", options, home) for model in ("small", "base"))
     log = home / "logs" / "bench-engine.log"
     report(Progress("limits", 0, 3, "parts"))
     with our_engine(base, log) as engine:
         prefill_s = _prefill_s(engine)
         speedup = _prefix_speedup(engine)
     report(Progress("limits", 1, 3, "parts"))
-    cost = _prefix_cost(small, log, asked)
+    cost = _prefix_cost(small, log, options)
     report(Progress("limits", 2, 3, "parts"))
     after = machine_limits(home)
     limits = {name: max(before[name], after[name]) for name in before}
@@ -58,23 +58,23 @@ def limit_figures(
 
 
 def machine_limits(home: Path) -> dict[str, float]:
-    """Ask a process that may load torch."""
+    """Measure in a process that may load torch."""
     log = home / "logs" / "bench-limits.log"
     with LocalProcess("limits", MACHINE_LIMITS, [], log) as process:
         return process.result()
 
 
 def prefill_flops(shape: LlamaShape, length: int) -> float:
-    """Count the products of a prompt: scores of the vocabulary are wanted for its last token alone."""
+    """Count the FLOPs of a prompt; logits are computed for its last token only."""
     layers = 2.0 * shape.layers * shape.layer_matrix_parameters * length
     attention = 4.0 * shape.layers * shape.attention_width * shape.seen_keys(length) * length
     return layers + attention + 2.0 * shape.vocabulary * shape.width
 
 
 def bandwidth_shares(cells: list[ServeCell], read_bytes_per_s: float) -> dict[str, float]:
-    """Return the share of the memory's bandwidth that one request at a time draws on the large model.
+    """Return the share of the memory bandwidth used by a single request on the large model.
 
-    Every weight in a matrix product is read once a token, at the size that it is stored in.
+    Every weight of a matrix product is read once per token, at its stored size.
     """
     found = {}
     for cell in cells:
@@ -86,7 +86,7 @@ def bandwidth_shares(cells: list[ServeCell], read_bytes_per_s: float) -> dict[st
 
 
 def _prefill_s(engine: OurEngine) -> float:
-    """Return the time to the first token of a long prompt that nobody sent before; the best of several."""
+    """Return the time to the first token of a long uncached prompt; the best of several."""
     times = []
     for number in range(TRIES):
         task = _draw((SEED, number), PREFILL, output=2)
@@ -95,17 +95,17 @@ def _prefill_s(engine: OurEngine) -> float:
 
 
 def _prefix_speedup(engine: OurEngine) -> float:
-    """Return how many times sooner the first token comes where another prompt began alike."""
+    """Return the speed-up of the first token when the prefix is cached."""
     cold = [_first_s(engine, _draw((SEED, 100 + n), SHARED + OWN, output=2)) for n in range(TRIES)]
     shared = _draw((SEED, 200), SHARED, output=2).prompts[0]
     ends = [_draw((SEED, 300 + n), OWN, output=2).prompts[0] for n in range(TRIES + 1)]
     answers = engine.answer(BenchTask([shared + end for end in ends], 2, concurrency=1))
-    warm = [answer.times_s[0] - answer.asked_s for answer in answers[1:]]
+    warm = [answer.times_s[0] - answer.sent_s for answer in answers[1:]]
     return statistics.median(cold) / statistics.median(warm)
 
 
-def _prefix_cost(load: ContenderLoad, log: Path, asked: ServeBenchOptions) -> float:
-    """Return the share of tokens/s that the cache costs where no prompt begins like another.
+def _prefix_cost(load: ContenderLoad, log: Path, options: ServeBenchOptions) -> float:
+    """Return the share of tokens/s that the cache costs when no prompts share a prefix.
 
     Rounds alternate which engine goes first, and the medians of many short tasks are compared.
     """
@@ -116,10 +116,12 @@ def _prefix_cost(load: ContenderLoad, log: Path, asked: ServeBenchOptions) -> fl
     ):
         engines = {"lru": cached, "off": plain}
         for number in range(COST_ROUNDS + 1):
-            task = _draw((SEED, 400 + number), asked.prompt, output=asked.output, requests=COST_CONCURRENCY)
+            task = _draw(
+                (SEED, 400 + number), options.prompt, output=options.output, requests=COST_CONCURRENCY
+            )
             for name in sorted(engines, reverse=number % 2 == 0):
                 pace = pace_of(engines[name].answer(task))
-                if number:  # the first round only warms both up
+                if number:  # the first round is a warm-up
                     rates[name].append(pace.tokens_per_s)
     ratios = np.array(rates["lru"]) / np.array(rates["off"])
     return 1.0 - float(np.median(ratios))

@@ -1,10 +1,10 @@
-"""What the service does when ten times as much is asked for as it can do.
+"""`windlass bench overload`: the service under ten times the load that it can serve.
 
-start it -> one request at a time: the unloaded first token -> start it again, promising not to let anybody
-wait much longer than that -> as many at once as it has slots: the peak -> ten times that rate, for minutes
+start it -> one request at a time: the unloaded TTFT -> start it again with a wait limit based on that -> as
+many requests as it has slots: the peak -> ten times that rate, for minutes
 
-The engine computes on one core; gateway and clients have what else there is. Requests come at random moments
-whatever happens to those before them, from clients that do not try again.
+The engine has one core; gateway and clients share the others. Requests arrive at random times (open loop),
+and clients do not retry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PROMPT, OUTPUT, SLOTS = 256, 32, 8
 TIMES = 10.0
 """The load, as a multiple of the peak."""
 WAIT = 0.6
-"""What nobody may wait longer than, in unloaded first tokens; a request's own prompt comes on top."""
+"""The wait limit, as a multiple of the unloaded TTFT; the prefill of the request itself comes on top."""
 UNLOADED = 40
 WARM_S, PEAK_S = 5.0, 20.0
 PROMPTS = 400
@@ -52,14 +52,14 @@ REFUSED = 429
 
 @dataclass(frozen=True)
 class MemorySample:
-    """Bytes that gateway and engine held together at some time of the overload."""
+    """Memory of gateway and engine together, at one time of the overload."""
 
     at: float
     size: int
 
 
 def bench_overload(minutes: float, home: Path, report: Report) -> dict[str, Any]:
-    """Run it; `figures` has the numbers."""
+    """Run the benchmark; `figures` has the numbers."""
     model = write_subject(subject(MODEL), home / "bench" / MODEL)
     with _service(model, home, wait_s=None) as (service, key):
         unloaded = asyncio.run(_unloaded(service.url, key, report))
@@ -69,8 +69,8 @@ def bench_overload(minutes: float, home: Path, report: Report) -> dict[str, Any]
 
 
 async def _unloaded(url: str, key: str, report: Report) -> list[ClientResult]:
-    """Ask one at a time; the first few only warm the engine up."""
-    crowd = OverloadClients(url, questions(key))
+    """Send one request at a time; the first few are a warm-up."""
+    crowd = OverloadClients(url, requests(key))
     await crowd.keep(1, WARM_S)
     seen: list[ClientResult] = []
     while len(seen) < UNLOADED:
@@ -85,7 +85,7 @@ async def _unloaded(url: str, key: str, report: Report) -> list[ClientResult]:
 async def _overload(
     service: Supervisor, key: str, unloaded: Sequence[ClientResult], seconds: float, report: Report
 ) -> dict[str, Any]:
-    crowd = OverloadClients(service.url, questions(key))
+    crowd = OverloadClients(service.url, requests(key))
     await crowd.keep(SLOTS, WARM_S)
     report(Progress("peak", 0, PEAK_S, "s"))
     peak_per_s = len(_answered(await crowd.keep(SLOTS, PEAK_S))) / PEAK_S
@@ -130,30 +130,30 @@ def figures(
 
 
 def growth(samples: Sequence[MemorySample]) -> float:
-    """Return by which share memory grew from the first quarter of the overload to the last."""
+    """Return the relative growth of memory from the first quarter of the overload to the last."""
     quarter = max(1, len(samples) // 4)
     early, late = samples[:quarter], samples[-quarter:]
     return statistics.median(s.size for s in late) / statistics.median(s.size for s in early) - 1
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that this share of all does not exceed; 0 where there is none."""
+    """Return the value that this share of the values does not exceed; 0 if empty."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def questions(key: str) -> Iterator[bytes]:
-    """Write requests whose prompts nobody has sent lately, so that no cache helps."""
+def requests(key: str) -> Iterator[bytes]:
+    """Yield requests with new prompts, so that no cache helps."""
     rng = random.Random(SEED)
     bodies = []
     for number in range(PROMPTS):
         prompt = [number, *(rng.randrange(subject(MODEL).vocabulary) for _ in range(PROMPT - 1))]
         ask = {"model": MODEL, "prompt": prompt, "max_tokens": OUTPUT, "temperature": 0, "stream": True}
-        bodies.append(_question(json.dumps(ask).encode(), key))
+        bodies.append(_request(json.dumps(ask).encode(), key))
     return itertools.cycle(bodies)
 
 
-def _question(body: bytes, key: str) -> bytes:
+def _request(body: bytes, key: str) -> bytes:
     head = (
         "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -166,7 +166,7 @@ def _answered(seen: Sequence[ClientResult]) -> list[ClientResult]:
 
 
 async def _watch(service: Supervisor, seconds: float, report: Report) -> list[MemorySample]:
-    """Look at the memory of all processes once a second."""
+    """Sample the memory of all processes once per second."""
     samples: list[MemorySample] = []
     pids = [process.pid for process in (*service.gateways, *service.replicas.values())]
     while len(samples) < seconds - 1:
@@ -178,7 +178,7 @@ async def _watch(service: Supervisor, seconds: float, report: Report) -> list[Me
 
 @contextmanager
 def _service(model: Path, home: Path, *, wait_s: float | None) -> Iterator[tuple[Supervisor, str]]:
-    """Start the service with keys and limits on, and keep it up in a thread."""
+    """Start the service with keys and limits, and run its supervisor in a thread."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-overload-"))
     state = sqlite_url(folder / "service.db")
     database = open_state(state)

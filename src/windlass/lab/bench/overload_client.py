@@ -1,7 +1,7 @@
-"""Clients by the hundred in one thread: streams asked for at given times, whether or not others have ended.
+"""Hundreds of clients in one thread: streams requested at given times, whether or not others have ended.
 
-A connection is used again once its answer is whole. There are at most `MAX_CONNECTIONS`; what finds none is
-counted as not sent, so a server that stops answering cannot make the client grow.
+A connection is reused once its answer is complete. There are at most `MAX_CONNECTIONS`; a request that finds
+none is counted as not sent, so a server that stops answering cannot make the client grow.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What a client saw: the status (0 if the connection broke), and seconds from the question."""
+    """The result of a request: the status (0 if the connection broke), and seconds since it was sent."""
 
-    asked_at: float
+    sent_at: float
     status: int
     first_s: float
     whole_s: float
 
 
 class OverloadConnection(asyncio.Protocol):
-    """One connection, one question at a time. It reads no more than it needs: the bench has one core."""
+    """One connection, one request at a time. It parses only what it needs: the benchmark has one core."""
 
     def __init__(
         self, free: Callable[[OverloadConnection], None], saw: Callable[[ClientResult], None]
     ) -> None:
         self._free, self._saw = free, saw
         self._transport: asyncio.Transport | None = None
-        self._asked_at = self._first_s = 0.0
+        self._sent_at = self._first_s = 0.0
         self._status = self._left_bytes = 0
         self._tail = b""
         self.is_open = False
@@ -48,17 +48,17 @@ class OverloadConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport, self.is_open = transport, True
 
-    def ask(self, question: bytes) -> None:
+    def ask(self, request: bytes) -> None:
         assert self._transport is not None
-        self._asked_at, self._status, self._tail, self._first_s = time.monotonic(), 0, b"", 0.0
-        self._transport.write(question)
+        self._sent_at, self._status, self._tail, self._first_s = time.monotonic(), 0, b"", 0.0
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
         if not self._status:
             data = self._take_head(data)
         if self._status == 200:
-            self._first_s = self._first_s or (now - self._asked_at if b"data: " in data else 0.0)
+            self._first_s = self._first_s or (now - self._sent_at if b"data: " in data else 0.0)
             self._tail = (self._tail + data)[-TAIL_BYTES:]
             if self._tail.endswith(LAST_CHUNK) and DONE in self._tail:
                 self._end(now)
@@ -69,17 +69,17 @@ class OverloadConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        if self._asked_at:
+        if self._sent_at:
             self._status = 0
             self._end(time.monotonic())
 
     def close(self) -> None:
         if self._transport is not None:
-            self._asked_at = 0.0
+            self._sent_at = 0.0
             self._transport.close()
 
     def _take_head(self, data: bytes) -> bytes:
-        """Read the status and the length; return what follows the head, if it is whole."""
+        """Parse the status and the length; return the bytes after the head, if it is complete."""
         self._tail += data
         head, end, rest = self._tail.partition(END_OF_HEAD)
         if not end:
@@ -90,22 +90,22 @@ class OverloadConnection(asyncio.Protocol):
         return rest
 
     def _end(self, now: float) -> None:
-        seen = ClientResult(self._asked_at, self._status, self._first_s, now - self._asked_at)
-        self._asked_at = 0.0
+        seen = ClientResult(self._sent_at, self._status, self._first_s, now - self._sent_at)
+        self._sent_at = 0.0
         self._saw(seen)
         if self.is_open:
             self._free(self)
 
 
 class OverloadClients:
-    """Everybody who asks one service."""
+    """All clients of one service."""
 
-    def __init__(self, url: str, questions: Iterator[bytes]) -> None:
+    def __init__(self, url: str, requests: Iterator[bytes]) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._address = parts.hostname, parts.port
-        self._questions = questions
+        self._requests = requests
         self._idle: list[OverloadConnection] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._count = 0
@@ -114,12 +114,12 @@ class OverloadClients:
         self._on_end: Callable[[], None] = lambda: None
 
     def take(self) -> list[ClientResult]:
-        """Return what was seen since the last time."""
+        """Return the results since the last call."""
         seen, self.seen = self.seen, []
         return seen
 
     async def keep(self, count: int, seconds: float) -> list[ClientResult]:
-        """Keep so many questions under way; what had not ended at the end is not counted."""
+        """Keep `count` requests in flight; those unfinished at the end are not counted."""
         self.take()
         self._on_end = self.ask
         for _ in range(count):
@@ -131,7 +131,7 @@ class OverloadClients:
         return seen
 
     async def arrive(self, per_s: float, seconds: float, rng: random.Random) -> list[ClientResult]:
-        """Ask at random moments, so many a second, for so long."""
+        """Send requests at random times with a mean rate, for `seconds`."""
         self.take()
         begin = at = time.monotonic()
         while at < begin + seconds:
@@ -143,7 +143,7 @@ class OverloadClients:
         return seen
 
     async def quiet(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no request is in flight."""
         until = time.monotonic() + PATIENCE_S
         while self.under_way and time.monotonic() < until:
             await asyncio.sleep(0.02)
@@ -153,7 +153,7 @@ class OverloadClients:
             connection = self._idle.pop()
             if connection.is_open:
                 self.under_way += 1
-                connection.ask(next(self._questions))
+                connection.ask(next(self._requests))
                 return
             self._count -= 1
         if self._count >= MAX_CONNECTIONS:
@@ -179,7 +179,7 @@ class OverloadClients:
             self._count -= 1
             self._saw(ClientResult(time.monotonic(), 0, 0.0, 0.0))
             return
-        connection.ask(next(self._questions))
+        connection.ask(next(self._requests))
 
     def _freed(self, connection: OverloadConnection) -> None:
         self._idle.append(connection)

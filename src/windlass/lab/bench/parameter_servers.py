@@ -1,9 +1,9 @@
-"""What parameter servers cost and keep: loss and speed of each mode, at equal samples, beside one process.
+"""Parameter servers: loss and speed of each mode, at equal samples, compared with a single process.
 
-A tiny Llama learns a part of Python's own library, by three workers. All runs start from the same weights and
-learn from the same samples in as many steps; what differs is who waits for whom. Beside them stand one
-process alone, and `every-step`, whose replicas add up gradients without any server.
-parameter_servers_statistical.py does the same for the families that were there before.
+Three workers train a tiny Llama on a part of Python's standard library. All runs start from the same weights
+and use the same samples in the same number of steps; only the synchronisation differs. They are compared with
+a single process, and with `every-step`, whose replicas all-reduce gradients without a server.
+parameter_servers_statistical.py does the same for word2vec and hidden Markov models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.lab.bench.parameter_servers_statistical import bench_older
+from windlass.lab.bench.parameter_servers_statistical import bench_statistical
 from windlass.runs.server_run import train_served
 from windlass.runs.training import prepare, train
 from windlass.spec.job import Corpus, Job, MachineSpec, ModelSpec, TokenizerSpec, Train
@@ -34,7 +34,7 @@ MODES: Mapping[str, Sync | None] = {
     "asynchronous": ASYNCHRONOUS,
     "asynchronous_damped": ASYNCHRONOUS.model_copy(update={"damping": 0.1}),
 }
-"""None is one process alone."""
+"""None is a single process."""
 
 Outcome = dict[str, float]
 
@@ -48,19 +48,19 @@ def bench_served(
     rate: float = RATE,
     older: bool = True,
 ) -> dict[str, Any]:
-    """Train in each mode; return the figures and what each came to."""
+    """Train in each mode; return the figures and the outcome of each."""
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
         home = Path(scratch)
         for name, sync in modes.items():
             outcomes[name] = _trained(home, bench_job(name, sync, steps, rate), report)
             say(f"{name}: " + " ".join(f"{key} {value:.6g}" for key, value in outcomes[name].items()))
-        found = bench_older(home, WORKERS, report, say) if older else {}
+        found = bench_statistical(home, WORKERS, report, say) if older else {}
     return {"figures": {**figures_of(outcomes), **found}, "modes": outcomes}
 
 
 def figures_of(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    """Compare each mode with one process alone: its loss, its speed, how stale its gradients were."""
+    """Compare each mode with a single process: loss, speed and staleness of gradients."""
     first = outcomes["local"]
     figures = {"local_loss": first["loss"], "local_tokens_per_s": first["tokens_per_s"]}
     for name, outcome in outcomes.items():

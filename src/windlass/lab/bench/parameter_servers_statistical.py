@@ -1,4 +1,4 @@
-"""Word2vec and hidden Markov models on parameter servers, each mode beside one process alone."""
+"""Word2vec and hidden Markov models on parameter servers, each mode compared with a single process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ MODELS: Mapping[str, tuple[ModelSpec, Train]] = {
 Events = list[dict[str, Any]]
 
 
-def bench_older(home: Path, workers: int, report: Report, say: Callable[[str], None]) -> dict[str, float]:
-    """Train each in each mode, and return the figures."""
+def bench_statistical(
+    home: Path, workers: int, report: Report, say: Callable[[str], None]
+) -> dict[str, float]:
+    """Train both models in each mode, and return the figures."""
     figures: dict[str, float] = {}
     for what in MODELS:
         outcomes = {}
@@ -51,7 +53,7 @@ def bench_older(home: Path, workers: int, report: Report, say: Callable[[str], N
 
 
 def figures_of(outcomes: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Compare each mode with one process alone."""
+    """Compare each mode with a single process."""
     first, figures = outcomes["local"], dict[str, float]()
     for mode, outcome in outcomes.items():
         if mode != "local":
@@ -64,7 +66,7 @@ def figures_of(outcomes: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def word2vec_outcome(run: Run, events: Events) -> dict[str, float]:
-    """Sum up the last pass; its loss is the mean over the pass, while the vectors still move."""
+    """Summarise the last pass; its loss is the mean over the pass, while the vectors still change."""
     last = [event for event in events if event.get("event") == "vectors"][-1]
     found = {"loss": last["loss"], "tokens_per_s": last["tokens_per_s"]}
     if "updates" not in last:
@@ -76,7 +78,7 @@ def word2vec_outcome(run: Run, events: Events) -> dict[str, float]:
 
 
 def hmm_outcome(run: Run, events: Events) -> dict[str, float]:
-    """The loss of the last iteration is that of the probabilities before it, on the text itself."""
+    """Summarise the run; the loss is that before the last iteration, on the training text."""
     steps = [event for event in events if event.get("event") == "step"]
     end = next(event for event in events if event.get("event") == "finished")
     tokens = steps[-1]["tokens_per_s"] * steps[-1]["seconds"]

@@ -1,11 +1,11 @@
-"""`windlass bench serve`: our engine and every installed peer at the same tasks, in one run.
+"""`windlass bench serve`: our engine and every installed peer on the same tasks, in one run.
 
     for each model and precision: load all contenders
         for each concurrency: ours, a peer, ours, another peer, ... ours
 
-Only one computes at a time. The machine is shared and its speed moves within minutes, so a peer is held
-against the mean of our runs right before and right after it. The best peer is the one that leaves us the
-lowest ratio, and that ratio is the figure.
+Only one runs at a time. The machine is shared and its speed drifts within minutes, so a peer is compared with
+the mean of our runs right before and after it. The best peer is the one with the lowest ratio for us, and
+that ratio is the figure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEED = 6
 
 @dataclass(frozen=True)
 class ServeBenchOptions:
-    """What to measure."""
+    """Models, precisions and sizes to measure."""
 
     models: tuple[str, ...] = ("small", "base")
     precisions: tuple[str, ...] = PRECISIONS
@@ -48,7 +48,7 @@ class ServeBenchOptions:
     prompt: int = 128
     output: int = 128
     requests: int = 4
-    """Of one task, at the least; there are never fewer than are in flight."""
+    """Minimum of one task; never fewer than the concurrency."""
 
     def task(self, vocabulary: int, concurrency: int) -> BenchTask:
         return draw_task(
@@ -98,41 +98,41 @@ class ServeCell:
 
 
 def bench_serve(
-    asked: ServeBenchOptions,
+    options: ServeBenchOptions,
     peers: Sequence[Peer],
     home: Path,
     report: Report,
     say: Callable[[str], None],
 ) -> list[ServeCell]:
-    """Measure all cells; a peer that fails is told of and left out."""
-    _check(asked)
+    """Measure all cells; a peer that fails is reported and left out."""
+    _check(options)
     cells: list[ServeCell] = []
-    total = len(asked.models) * len(asked.precisions) * len(asked.concurrency)
-    for model in asked.models:
-        for precision in asked.precisions:
+    total = len(options.models) * len(options.precisions) * len(options.concurrency)
+    for model in options.models:
+        for precision in options.precisions:
             with ExitStack() as stack:
                 report(Progress("cells", len(cells), total, "cells", {"loading": f"{model} {precision}"}))
-                load = load_of(model, precision, asked, home)
+                load = load_of(model, precision, options, home)
                 ours = stack.enter_context(our_engine(load, home / "logs" / "bench-engine.log"))
                 others = _enter(stack, peers, load, home, say)
-                for concurrency in asked.concurrency:
+                for concurrency in options.concurrency:
                     report(Progress("cells", len(cells), total, "cells", {"now": f"{model} {precision}"}))
-                    task = asked.task(subject(model).vocabulary, concurrency)
+                    task = options.task(subject(model).vocabulary, concurrency)
                     cells.append(ServeCell(model, precision, concurrency, measure(ours, others, task)))
     report(Progress("cells", total, total, "cells"))
     return cells
 
 
-def load_of(model: str, precision: str, asked: ServeBenchOptions, home: Path) -> ContenderLoad:
+def load_of(model: str, precision: str, options: ServeBenchOptions, home: Path) -> ContenderLoad:
     shape = subject(model)
     scratch = home / "bench"
-    slots = max(asked.concurrency)
+    slots = max(options.concurrency)
     folder = write_subject(shape, scratch / model)
     return ContenderLoad(folder, precision, usable_cores(), slots, shape.context, scratch)
 
 
 def measure(ours: OurEngine, others: Sequence[EngineContender], task: BenchTask) -> list[ServeRow]:
-    """Let ours and the others take turns."""
+    """Measure ours and the others in turn."""
     warm = BenchTask([prompt[: len(prompt) // 2] for prompt in task.prompts], WARM_OUTPUT, task.concurrency)
     for contender in (ours, *others):
         contender.answer(warm)
@@ -153,22 +153,22 @@ def _rows(
     rows = [ServeRow(OURS, ours.setting, median_pace(paces), resident_bytes(ours.pid), 1.0, 1.0)]
     for number, (peer, answers) in enumerate(zip(others, theirs, strict=True)):
         pace = pace_of(answers)
-        beside = (paces[number].tokens_per_s + paces[number + 1].tokens_per_s) / 2
+        ours_per_s = (paces[number].tokens_per_s + paces[number + 1].tokens_per_s) / 2
         same = agreement(mine[number], answers)
-        ratio = beside / pace.tokens_per_s
+        ratio = ours_per_s / pace.tokens_per_s
         rows.append(ServeRow(peer.name, peer.setting, pace, resident_bytes(peer.pid), ratio, same))
     return rows
 
 
 def median_pace(paces: Sequence[TaskSpeed]) -> TaskSpeed:
-    """Take the median of each number by itself."""
+    """Return the median of each number separately."""
     return TaskSpeed(
         *(statistics.median(values) for values in zip(*(asdict(p).values() for p in paces), strict=True))
     )
 
 
 def figures(cells: Sequence[ServeCell]) -> dict[str, float]:
-    """Return our ratio to the best peer in every cell that has one, and what more requests at once give."""
+    """Return our ratio to the best peer in every cell that has one, and the gain from concurrency."""
     found = {cell.name: cell.best_peer.ratio for cell in cells if cell.best_peer is not None}
     by_name = {cell.name: cell.ours.pace.tokens_per_s for cell in cells}
     if {"small_float32_1", "small_float32_32"} <= by_name.keys():
@@ -183,7 +183,7 @@ def as_json(cells: Sequence[ServeCell]) -> list[dict[str, Any]]:
 def _enter(
     stack: ExitStack, peers: Sequence[Peer], load: ContenderLoad, home: Path, say: Callable[[str], None]
 ) -> list[EngineContender]:
-    """Start the peers that know the precision."""
+    """Start the peers that support the precision."""
     found: list[EngineContender] = []
     for peer in peers:
         if load.precision not in peer.precisions:
@@ -196,18 +196,19 @@ def _enter(
     return found
 
 
-def _check(asked: ServeBenchOptions) -> None:
-    for precision in asked.precisions:
+def _check(options: ServeBenchOptions) -> None:
+    for precision in options.precisions:
         if precision not in PRECISIONS:
             raise BadInput(f"--precisions {precision}", hint=did_you_mean(precision, list(PRECISIONS)))
-    for option, least in (("prompt", 2), ("output", 2), ("requests", 1)):
-        if getattr(asked, option) < least:
-            raise BadInput(f"--{option} {getattr(asked, option)}: must be at least {least}")
-    for model in asked.models:
+    for option, minimum in (("prompt", 2), ("output", 2), ("requests", 1)):
+        if getattr(options, option) < minimum:
+            raise BadInput(f"--{option} {getattr(options, option)}: must be at minimum {minimum}")
+    for model in options.models:
         context = subject(model).context
-        if asked.prompt + asked.output > context:
+        if options.prompt + options.output > context:
             raise BadInput(
-                f"--prompt and --output make {asked.prompt + asked.output} tokens: {model} holds {context}"
+                f"--prompt and --output make {options.prompt + options.output} tokens,"
+                f" but the context of {model} is {context}"
             )
-    if min(asked.concurrency) < 1:
-        raise BadInput(f"--concurrency {min(asked.concurrency)}: must be at least 1")
+    if min(options.concurrency) < 1:
+        raise BadInput(f"--concurrency {min(options.concurrency)}: must be at minimum 1")

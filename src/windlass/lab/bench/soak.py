@@ -1,10 +1,10 @@
-"""`windlass bench soak`: one engine under mixed traffic for a long time, lap after lap.
+"""`windlass bench soak`: one engine under long mixed traffic, lap after lap.
 
-    a lap: draw requests -> answer each alone, by a fresh engine that caches and guesses nothing
-           -> mixed traffic of these requests at changing concurrency -> drain -> look at blocks and memory
+    a lap: draw requests -> answer each alone with a fresh engine without cache and speculation
+           -> mixed traffic of these requests at changing concurrency -> drain -> check blocks and memory
 
-Every answer is compared with that of the fresh engine, token by token; of a cancelled one, what came. Keys
-and values get so little memory that the engine has to evict and preempt all the time.
+Every answer is compared with that of the fresh engine, token by token; for a cancelled one, the received
+part. The KV cache is so small that the engine has to evict and preempt all the time.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ LAP_S = 30.0
 REQUESTS = 48
 MAX_IN_FLIGHT = 48
 CHANGE_EVERY = 40
-"""Requests after which the number in flight is drawn anew."""
+"""Requests after which the concurrency is drawn again."""
 CANCELLED, BAD = 0.1, 0.03
 WARM_SHARE = 0.2
-"""Of the whole time, after which memory has reached its height."""
+"""Share of the time after which memory has reached its plateau."""
 SEED = 6
 
 
 @dataclass
 class SoakCounts:
-    """What became of all requests."""
+    """The outcomes of all requests."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -51,10 +51,10 @@ class SoakCounts:
 
 @dataclass
 class Flight:
-    """A request on its way: what it must become, and what came so far."""
+    """A request in flight: the expected answer, and the tokens received so far."""
 
     expected: list[int] | None
-    """None where it must be refused."""
+    """None if it must be rejected."""
     cancel_after: int | None
     came: list[int] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Flight:
 def soak(
     minutes: float, home: Path, report: Report, *, lap_s: float = LAP_S, requests: int = REQUESTS
 ) -> dict[str, Any]:
-    """Run laps until there were so many minutes of traffic; return the figures."""
+    """Run laps until there were `minutes` of traffic; return the figures."""
     if not minutes > 0:
         raise BadInput(f"--minutes {minutes:g}: must be more than 0")
     model, log = write_soak_model(home / "bench" / "soak"), home / "logs" / "bench-engine.log"
@@ -84,7 +84,7 @@ def soak(
 
 
 def answers_alone(model: Path, log: Path, requests: Sequence[Generate]) -> dict[str, list[int]]:
-    """Return what a fresh engine answers to each request while there is no other."""
+    """Return the answer of a fresh engine to each request alone."""
     options = ["--slots", "1", "--prefix-cache", "off", "--no-drafts"]
     with BenchEngine(model, log, options) as engine:
         return {request.id: _alone(engine.client, request) for request in requests}
@@ -96,7 +96,7 @@ def _alone(client: BenchConnection, request: Generate) -> list[int]:
     while True:
         message, _ = client.receive()
         if isinstance(message, Failed):
-            raise ProcessFailed(f"a request that is right was refused: {message.message}")
+            raise ProcessFailed(f"a valid request was rejected: {message.message}")
         if isinstance(message, Tokens):
             came += message.tokens
             if message.finish is not None:
@@ -121,18 +121,18 @@ class SoakLap:
         self._in_flight = 1
 
     def drive(self, seconds: float) -> float:
-        """Keep requests in flight for so long, then await the rest; return the seconds it took."""
+        """Keep requests in flight for `seconds`, then await the rest; return the seconds it took."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
             while len(self._flights) < self._in_flight:
                 self._send()
-            self._hear()
+            self._receive()
         while self._flights:
-            self._hear()
+            self._receive()
         return time.monotonic() - began
 
     def settle(self) -> EngineLoad:
-        """Return what the engine says once it has nothing to do."""
+        """Return the load that the engine reports once it is idle."""
         request = msgspec.structs.replace(self._requests[0], id=f"last.{self._sent}", max_tokens=1)
         self._client.send(request)
         done = False
@@ -162,13 +162,13 @@ class SoakLap:
         return request, Flight(self._expected[chosen.id], cancel_after)
 
     def _cancel(self, id_: str) -> None:
-        """Want no more of a request; what still comes of it is passed over."""
+        """Cancel a request; later messages about it are ignored."""
         flight = self._flights.pop(id_)
         self._client.send(Cancel(id_))
         self._tally.counts["cancelled"] += 1
         self._judge(id_, flight.expected is not None and flight.came == flight.expected[: len(flight.came)])
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         message, _ = self._client.receive()
         flight = self._flights.get(getattr(message, "id", ""))
         if flight is None:
@@ -192,7 +192,7 @@ class SoakLap:
 
 
 def soak_figures(tally: SoakCounts, driven_s: float) -> dict[str, float]:
-    """Compare memory at the end with that after the first part, in which it still fills up."""
+    """Compare memory at the end with that after the warm-up, in which it still grows."""
     warm = next(size for at_s, size in tally.memory if at_s >= WARM_SHARE * driven_s)
     return {
         "memory_growth": tally.memory[-1][1] / warm - 1,

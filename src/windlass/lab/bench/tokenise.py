@@ -1,8 +1,8 @@
-"""Measures our tokenising beside the tokenizers library by itself: `python -m windlass.lab.bench.tokenise`.
+"""Compares our tokenising with the tokenizers library alone: `python -m windlass.lab.bench.tokenise`.
 
-Both take the same text, tokenizer and cores, in turn, in one run. Ours is the whole stage: from cleaned
-text on disk to committed shards, the start of its processes included. Theirs is `encode_batch` alone, in
-whichever of its settings is the fastest here, and the ids are then thrown away.
+Both use the same text, tokenizer and cores, in turn, in one run. Ours is the whole stage: from cleaned text
+on disk to committed shards, including the start of its processes. Theirs is `encode_batch` alone, with its
+fastest settings here, and the ids are discarded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROBE_SHARE = 8
 def measure(
     home: Path, *, repeats: int = 5, corpus: Corpus | None = None, report: Report = silent
 ) -> dict[str, Any]:
-    """Return the figures; the corpus is built under `home` if it is not there yet."""
+    """Return the figures; the corpus is built under `home` if it does not exist yet."""
     built = load_corpus(build_corpus(corpus or Corpus(), home, report))
     documents = [
         built.tokenizer.decode(built.train.document(i).tolist()) for i in range(built.train.documents)

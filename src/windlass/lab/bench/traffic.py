@@ -1,7 +1,7 @@
-"""Requests of all kinds for a soak, drawn from a seed: the same seed asks for the same.
+"""Random requests of all kinds for a soak; the same seed gives the same requests.
 
-The model is tiny and knows bytes: what a soak looks for (leaks, mixed-up answers) does not need a large one,
-and a tiny one answers many more requests in the same time.
+The model is tiny and byte-level: a soak looks for leaks and mixed-up answers, which needs no large model, and
+a tiny one answers many more requests in the same time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GRAMMARS = (
 
 
 def write_soak_model(folder: Path) -> Path:
-    """Write the model with a tokenizer beside it, which structured output needs."""
+    """Write the model and a tokenizer, which structured output needs."""
     model = write_subject(SHAPE, folder, special_tokens={"eos_token_id": END})
     vocabulary = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -44,14 +44,14 @@ def write_soak_model(folder: Path) -> Path:
 
 
 def draw_requests(seed: int, count: int) -> list[Generate]:
-    """Draw requests; the same few beginnings are shared by many of them."""
+    """Draw requests; many of them share a few prefixes."""
     rng = random.Random(seed)
     shared = [_tokens(rng, rng.randint(16, MAX_SHARED)) for _ in range(4)]
     return [_request(rng, f"{seed}.{number}", shared) for number in range(count)]
 
 
 def draw_bad(rng: random.Random, number: int) -> Generate:
-    """Draw a request that must be refused."""
+    """Draw a request that must be rejected."""
     name, tokens = f"bad.{number}", _tokens(rng, 8)
     return rng.choice(
         (

@@ -1,12 +1,13 @@
-"""Hurts a run on purpose, from a seed, and measures what comes of it.
+"""Injects faults into a run, from a seed, and measures how the run recovers.
 
-    speed of n workers, calm -> undisturbed run -> the same run under fire -> audit -> report
+    baseline speed of n workers -> baseline run -> the same run with faults -> audit -> report
 
-schedule.py draws when what is hit. process_faults.py and env_faults.py hurt and heal, for real, through
-disk.py, clock.py, network.py and storage.py. environment.py starts a run where all of that is possible;
-experiment.py lets the time pass, and watch.py hears what the run says meanwhile. baseline.py finds out how
-fast an undisturbed run is; measure.py, compare_runs.py and report.py turn it all into figures. cleanup.py
-removes what a killed storm left.
+`harness` does all of it. `schedule` draws the faults, `fault_catalog` maps their kinds to `process_faults`
+and `env_faults`, which inject them (`injected_fault`) through `disk`, `clock`, `network` and `storage`
+(`fault_proxy`). `environment` starts a run where they are possible, `target` finds its processes.
+`experiment` injects and heals the faults while `watch` reads the run's journal. `baseline` measures the speed
+without faults; `measure`, `compare_runs` and `report` compute the figures. `cleanup` removes what a killed
+experiment left behind.
 
-Start at harness.py.
+Start at `harness`.
 """

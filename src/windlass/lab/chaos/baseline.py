@@ -1,4 +1,4 @@
-"""How fast a run is that nobody disturbs: the measure for one that somebody does."""
+"""Baseline throughput without faults."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from windlass.lab.chaos.environment import ChaosEnvironment, ChaosTrial
 from windlass.lab.chaos.experiment import LOOK_EVERY_S
-from windlass.lab.chaos.measure import MeasuredCapacity, company, positions, span
+from windlass.lab.chaos.measure import MeasuredCapacity, num_workers, positions, span
 from windlass.lab.chaos.schedule import KINDS
 from windlass.lab.chaos.watch import JournalWatch
-from windlass.runs.elastic_run import want
+from windlass.runs.elastic_run import write_workers_request
 from windlass.runs.training import RunFolder, plan_job
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.job import Job
@@ -21,10 +21,10 @@ from windlass.spec.protocol.progress import Report as Progressing
 from windlass.spec.read import parse
 from windlass.spec.run import JOURNAL
 
-WARM_S, CALM_S = 2.0, 8.0
-"""With each number of workers: left out, and measured."""
+WARM_S, MEASURE_S = 2.0, 8.0
+"""Seconds with each number of workers: skipped, then measured."""
 PATIENCE_S = 180.0
-"""Without any step of a run after which it counts as dead: far more than any recovery may take."""
+"""Seconds without a step after which a run counts as dead: far more than any recovery may take."""
 ENDLESS_STEPS = 10**6
 SUFFIX = "-chaos"
 
@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ChaosRequest:
-    """How hard to hit what."""
+    """The job, and which faults to inject how often."""
 
     job: Job
     workers: int = 4
@@ -43,70 +43,68 @@ class ChaosRequest:
     seed: int = 1
     kinds: tuple[str, ...] = tuple(KINDS)
     reference: RunFolder | None = None
-    """An undisturbed run that is finished; else one is made."""
+    """A finished run without faults; without one, it is made."""
 
 
-def calm_rates(
-    stage: ChaosEnvironment, ask: ChaosRequest, progress: Progressing, tell: Tell
+def baseline_rates(
+    env: ChaosEnvironment, ask: ChaosRequest, progress: Progressing, tell: Tell
 ) -> MeasuredCapacity:
-    """Return the samples a second of every number of workers that nobody disturbs; the run is not kept.
+    """Return samples per second without faults, by number of workers; the run is deleted.
 
-    One run is asked for fewer and fewer workers and then for more and more, so that what else goes on on the
-    machine for a while weighs on all alike.
+    One run is scaled down and then up again, so that other load on the machine affects all numbers alike.
     """
     down = list(range(ask.workers, 0, -1))
     found: dict[int, list[float]] = {workers: [] for workers in down}
-    with stage.playing(played(ask, ENDLESS_STEPS), progress, ask.workers) as play:
-        watch = JournalWatch(play.run.path / JOURNAL)
+    with env.start_trial(trial_job(ask, ENDLESS_STEPS), progress, ask.workers) as trial:
+        watch = JournalWatch(trial.run.path / JOURNAL)
         for workers in (*down, *reversed(down)):
-            want(play.run.path, workers, "windlass chaos")
+            write_workers_request(trial.run.path, workers, "windlass chaos")
             there = workers + ask.spares
-            await_seen(play, watch, lambda n=there: company(watch.seen) == n)  # type: ignore[misc]
-            found[workers].append(_calm_rate(play, watch))
-        delayed = _delayed_rate(stage, play, watch)
-    shutil.rmtree(play.run.path)
+            await_seen(trial, watch, lambda n=there: num_workers(watch.seen) == n)  # type: ignore[misc]
+            found[workers].append(_baseline_rate(trial, watch))
+        delayed = _delayed_rate(env, trial, watch)
+    shutil.rmtree(trial.run.path)
     rates = {workers: sum(both) / len(both) for workers, both in found.items()}
-    tell("calm: " + ", ".join(f"{n} workers {rate:.1f} samples/s" for n, rate in rates.items()))
+    tell("baseline: " + ", ".join(f"{n} workers {rate:.1f} samples/s" for n, rate in rates.items()))
     return MeasuredCapacity(rates, 1.0 if delayed is None else min(1.0, delayed / rates[ask.workers]))
 
 
-def _delayed_rate(stage: ChaosEnvironment, play: ChaosTrial, watch: JournalWatch) -> float | None:
-    """Return the speed of all workers while the network of one is slow; None where it cannot be slowed."""
-    network = stage.network
+def _delayed_rate(env: ChaosEnvironment, trial: ChaosTrial, watch: JournalWatch) -> float | None:
+    """Return the speed of all workers while the network of one is slow; None if it cannot be slowed."""
+    network = env.network
     if network is None or not network.delay:
         return None
     network.slow_down(0)
     try:
-        return _calm_rate(play, watch)
+        return _baseline_rate(trial, watch)
     finally:
         network.speed_up(0)
 
 
-def undisturbed(
-    stage: ChaosEnvironment, ask: ChaosRequest, capacity: MeasuredCapacity, progress: Progressing, tell: Tell
+def baseline_run(
+    env: ChaosEnvironment, ask: ChaosRequest, capacity: MeasuredCapacity, progress: Progressing, tell: Tell
 ) -> tuple[RunFolder, MeasuredCapacity]:
-    """Train as long as the storm will last at full strength. Return the run, and the capacity by it.
+    """Train without faults, about as long as the experiment. Return the run, and the capacity scaled to it.
 
-    The whole of it says better than a short trial what all workers can do, evaluations and checkpoints
-    included, so the trials are scaled to it.
+    A whole run, with its evaluations and checkpoints, measures the workers' speed better than short trials.
     """
-    batch = plan_job(played(ask, ENDLESS_STEPS), stage.home, progress).batch_sequences
+    batch = plan_job(trial_job(ask, ENDLESS_STEPS), env.home, progress).batch_sequences
     steps = max(1, math.ceil(capacity.rates[ask.workers] * ask.seconds / batch))
-    tell(f"the undisturbed run: {steps} steps")
-    with stage.playing(played(ask, steps), progress, ask.workers) as play:
-        watch = JournalWatch(play.run.path / JOURNAL)
-        await_seen(play, watch, lambda: company(watch.seen) > 0)
+    tell(f"baseline run: {steps} steps")
+    with env.start_trial(trial_job(ask, steps), progress, ask.workers) as trial:
+        watch = JournalWatch(trial.run.path / JOURNAL)
+        await_seen(trial, watch, lambda: num_workers(watch.seen) > 0)
         begun_s = time.monotonic()
-        failure = to_the_end(play, watch)
+        failure = to_the_end(trial, watch)
     if failure is not None:
-        raise ProcessFailed(f"the undisturbed run {play.run.name} failed", hint=failure)
+        raise ProcessFailed(f"the baseline run {trial.run.name} failed", hint=failure)
     rate = _rate(watch, begun_s, math.inf)
-    tell(f"the undisturbed run {play.run.name}: {rate:.1f} samples/s")
-    return play.run, capacity.scaled(rate / capacity.rates[ask.workers])
+    tell(f"baseline run {trial.run.name}: {rate:.1f} samples/s")
+    return trial.run, capacity.scaled(rate / capacity.rates[ask.workers])
 
 
-def played(ask: ChaosRequest, steps: int) -> Job:
-    """Return the job with another length, laid out for all workers, and with a name of its own."""
+def trial_job(ask: ChaosRequest, steps: int) -> Job:
+    """Return the job with these steps, a layout for all workers, and the name JOB-chaos."""
     job = ask.job
     body = job.model_dump()
     body["name"] = f"{job.name.removesuffix(SUFFIX)[: 63 - len(SUFFIX)]}{SUFFIX}"
@@ -117,43 +115,43 @@ def played(ask: ChaosRequest, steps: int) -> Job:
     return parse(Job, body, job.name)
 
 
-def await_seen(play: ChaosTrial, watch: JournalWatch, seen: Callable[[], bool]) -> None:
-    """Wait until the journal of a run that goes on tells what is waited for."""
+def await_seen(trial: ChaosTrial, watch: JournalWatch, seen: Callable[[], bool]) -> None:
+    """Wait until a condition on the journal of a running trial holds."""
     until = time.monotonic() + PATIENCE_S
     while not seen():
-        if not play.lives():
-            raise ProcessFailed(f"run {play.run.name} ended early", hint=play.failure())
+        if not trial.lives():
+            raise ProcessFailed(f"run {trial.run.name} ended early", hint=trial.failure())
         if time.monotonic() > until:
-            raise ProcessFailed(f"run {play.run.name} did not get on within {PATIENCE_S:.0f} s")
+            raise ProcessFailed(f"run {trial.run.name} made no progress within {PATIENCE_S:.0f} s")
         time.sleep(LOOK_EVERY_S)
         watch.poll(time.monotonic())
 
 
-def _calm_rate(play: ChaosTrial, watch: JournalWatch) -> float:
+def _baseline_rate(trial: ChaosTrial, watch: JournalWatch) -> float:
     begun_s = time.monotonic() + WARM_S
-    await_seen(play, watch, lambda: time.monotonic() > begun_s + CALM_S)
-    return _rate(watch, begun_s, begun_s + CALM_S)
+    await_seen(trial, watch, lambda: time.monotonic() > begun_s + MEASURE_S)
+    return _rate(watch, begun_s, begun_s + MEASURE_S)
 
 
-def to_the_end(play: ChaosTrial, watch: JournalWatch) -> str | None:
-    """Watch a run until it is over. Return why it failed, or None."""
-    heard_s = time.monotonic()
-    while play.lives():
+def to_the_end(trial: ChaosTrial, watch: JournalWatch) -> str | None:
+    """Watch a run until it ends. Return why it failed, or None."""
+    last_step_s = time.monotonic()
+    while trial.lives():
         now_s = time.monotonic()
         if any(one.event in ("ledger", "settled") for one in watch.poll(now_s)):
-            heard_s = now_s
-        if now_s > heard_s + PATIENCE_S:
+            last_step_s = now_s
+        if now_s > last_step_s + PATIENCE_S:
             return f"no step within {PATIENCE_S:.0f} s"
         time.sleep(LOOK_EVERY_S)
-    play.wait()
+    trial.wait()
     watch.poll(time.monotonic())
-    failure = play.failure()
-    if failure is None and not play.run.finished:
+    failure = trial.failure()
+    if failure is None and not trial.run.finished:
         failure = "it ended before its last step"
     return failure
 
 
 def _rate(watch: JournalWatch, from_s: float, until_s: float) -> float:
-    """Return samples a second between two moments, by the records nearest to them."""
+    """Return samples per second between two times, by the nearest records."""
     first, last = span(positions(watch.seen), from_s, until_s)
     return (last.samples - first.samples) / max(last.at_s - first.at_s, 1e-9)

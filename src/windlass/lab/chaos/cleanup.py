@@ -1,6 +1,6 @@
-"""Removes what a storm left that was killed itself: processes, namespaces, small disks.
+"""Removes what a killed chaos experiment left behind: processes, namespaces, small disks.
 
-Everything carries the number of the process that made it; what belongs to a storm that goes on is left alone.
+Everything carries the id of the process that made it; resources of a running experiment are left alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.lab.chaos.network import PREFIX, networks, processes_in, remove_ne
 
 
 def clean(home: Path) -> list[str]:
-    """Remove leftovers; return what was removed, in words."""
+    """Remove leftovers; return a description of each."""
     removed: list[str] = []
     folders = [path for path in (home / "chaos").glob("*") if path.name.isdigit() and _gone(int(path.name))]
     for folder in folders:
@@ -49,7 +49,7 @@ def _clean_disks() -> list[str]:
 
 
 def _end_noted(file: Path) -> list[int]:
-    """End the launchers of a storm with all that they started; not who else has such a number by now."""
+    """End the launchers of an experiment and their descendants, unless the process id was reused."""
     ended = []
     for pid, born in json.loads(file.read_text()) if file.exists() else []:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -68,9 +68,9 @@ def _end(process: psutil.Process) -> None:
 
 
 def _gone(pid: int) -> bool:
-    """Whether a storm's process is no more; its number may be another program's by now.
+    """Whether the process of an experiment has ended; its id may have been reused.
 
-    One that is just being started has no words yet, and may become a storm.
+    A process that is just starting has no command line yet, and may become an experiment.
     """
     try:
         words = psutil.Process(pid).cmdline()

@@ -1,8 +1,8 @@
-"""Clocks of machines that can be set, for the processes of a run only.
+"""Shifts the time of day for the processes of a run only.
 
-A small library, compiled here and loaded into every process of a machine, adds what a file says to the time
-of day. Time that only ever goes on (CLOCK_MONOTONIC) is left alone, as it is when somebody sets the clock of
-a machine. libfaketime, which does this and much more, breaks sleeping by the monotonic clock (0.9.10).
+A small library, compiled here and loaded into every process of a node, adds an offset from a file to the time
+of day. CLOCK_MONOTONIC is left alone, as it is when the clock of a machine is set. libfaketime, which does
+this and much more, breaks sleeping by the monotonic clock (0.9.10).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def find_compiler() -> str | None:
 
 
 class Clocks:
-    """One clock for each machine."""
+    """One clock per node."""
 
     def __init__(self, folder: Path, nodes: Sequence[str], compiler: str) -> None:
         self._folder = folder
@@ -83,12 +83,12 @@ class Clocks:
             self._file(node).write_bytes(SECONDS.pack(0))
 
     def put(self, node: str, ahead_s: int) -> None:
-        """Set a clock so many seconds ahead of the true time; the processes have the file mapped."""
+        """Set a clock `ahead_s` seconds ahead of the true time; the processes have the file mapped."""
         with self._file(node).open("r+b", buffering=0) as file:
             file.write(SECONDS.pack(ahead_s))
 
     def environment(self, node: str) -> dict[str, str]:
-        """Return what a process of the machine needs to go by its clock."""
+        """Return the environment variables that make a process use the node's clock."""
         return {"LD_PRELOAD": str(self._library), VARIABLE: str(self._file(node))}
 
     def _file(self, node: str) -> Path:

@@ -1,4 +1,4 @@
-"""Compares two finished runs: their weights, bit by bit, and the loss on their way there."""
+"""Compares two finished runs: their weights, bit by bit, and their losses."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from windlass.store.store_dir import StoreDir
 
 @dataclass(frozen=True)
 class RunComparison:
-    """How far two runs are apart."""
+    """The differences between two runs."""
 
     weights_identical: bool
     largest_weight_difference: float
     largest_loss_difference: float
-    """Relative, over the steps that both told."""
+    """Relative, over the steps that both runs logged."""
     mean_loss_difference: float
     steps_compared: int
 
@@ -45,7 +45,7 @@ def likeness(one: RunFolder, other: RunFolder) -> RunComparison:
 
 
 def _losses(run: RunFolder) -> dict[int, float]:
-    """Return the training loss by step, as it was in the end: a step done again replaces the first time."""
+    """Return the training loss by step; a repeated step replaces the earlier one."""
     records: Sequence[dict[str, Any]] = list(Journal(StoreDir(run.path), JOURNAL).read())
     return {int(r["step"]): float(r["loss"]) for r in records if r.get("event") == "step" and "loss" in r}
 
@@ -54,7 +54,7 @@ def _weights(one: Path, other: Path) -> tuple[bool, float]:
     """Return whether all bits are equal, and the largest difference of any weight."""
     names = sorted(path.name for path in one.glob("*.safetensors"))
     if not names or names != sorted(path.name for path in other.glob("*.safetensors")):
-        raise BadInput(f"{one} and {other}: not two models of one kind")
+        raise BadInput(f"{one} and {other}: models of different kinds")
     identical, apart = True, 0.0
     for name in names:
         with safe_open(one / name, "np") as a, safe_open(other / name, "np") as b:

@@ -1,4 +1,4 @@
-"""A small disk of a run's own for its checkpoints, which can be filled; and bytes on it that change."""
+"""A small disk for the checkpoints of a run, which can be filled; and corruption of checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.spec.run import CHECKPOINTS
 from windlass.store.manifest import MANIFEST
 
 SOURCE = "windlass-chaos-"
-"""By which a mount of ours is known in /proc/mounts; the process id of who made it follows."""
+"""Marks our mounts in /proc/mounts; followed by the process id of their maker."""
 FILLER = ".filler"
 FLIPPED_BYTES = 64
 CHUNK_BYTES = 1 << 20
@@ -45,7 +45,7 @@ class SmallDisk:
         (self.path / FILLER).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Take the disk away; what is on it goes where it would be without it, to be looked at later."""
+        """Unmount the disk; its files are copied to the directory below, for later inspection."""
         self.empty()
         aside = self.path.with_name(f"{self.path.name}.kept")
         shutil.copytree(self.path, aside, dirs_exist_ok=True)
@@ -55,13 +55,13 @@ class SmallDisk:
 
 
 def unmount(path: Path) -> None:
-    """Take a small disk away; one that a dying process still has open goes when that has ended."""
+    """Unmount a small disk lazily: a dying process may still have it open."""
     if _run("umount", str(path)).returncode:
         _run("umount", "--lazy", str(path))
 
 
 def mounted() -> dict[Path, int]:
-    """Return the directories that small disks are laid over, each with the process that did it."""
+    """Return the mount points of small disks, each with the process that made it."""
     table = Path("/proc/mounts")
     rows = [line.split() for line in table.read_text().splitlines()] if table.exists() else []
     ours = [row for row in rows if row[0].startswith(SOURCE)]
@@ -69,7 +69,7 @@ def mounted() -> dict[Path, int]:
 
 
 def corrupt_newest(run: Path, rng: random.Random) -> str:
-    """Flip bytes in the largest part of the newest whole checkpoint. Return its name."""
+    """Flip bytes in the largest shard of the newest complete checkpoint. Return its name."""
     whole = sorted(path.parent for path in (run / CHECKPOINTS).glob(f"step-*/{MANIFEST}"))
     if len(whole) < 2:
         raise NothingToHit("there is no checkpoint with another before it")

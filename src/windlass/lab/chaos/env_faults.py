@@ -1,10 +1,10 @@
-"""Faults of what is around the processes of a run: its disk, clocks, network and store.
+"""Faults of the environment of a run: disk, clocks, network and store. What each proves:
 
-disk        a save that fails is told, and training goes on
-clock       nothing that decides goes by the time of day
-partition   one side goes on, the other harms nobody, and both are one again afterwards
-delay       a slow network is no dead one
-store       training does not wait for the store, and nothing that it acknowledged is lost
+disk        a failed save is reported, and training continues
+clock       no decision depends on the time of day
+partition   one side continues, the other does no harm, and both join again afterwards
+delay       a slow network is not taken for a dead one
+store       training does not wait for the store, and nothing acknowledged is lost
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windlass.lab.chaos.target import ChaosTarget, TargetWorker, number_of
 
 JUMP_S = 3600
 PAIR_SHARE = 0.25
-"""Of the cuts that take two machines away, which can still reach each other."""
+"""Share of partitions that cut off two nodes, which can still reach each other."""
 
 
 def disk(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
@@ -37,14 +37,14 @@ def clock(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
 
 
 def partition(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
-    """Cut off one machine, or two together; those that stay behind are the most or as many."""
+    """Cut off one node, or two together; at least half of the nodes remain."""
     network = scene.network
     assert network is not None
     present = scene.workers()
     wanted = 2 if rng.random() < PAIR_SHARE else 1
     found = sorted({worker.node for worker in present})
     if len(found) <= wanted:
-        raise NothingToHit(f"too few machines train to cut {wanted} of them off")
+        raise NothingToHit(f"too few nodes are training to cut off {wanted} of them")
     nodes = rng.sample(found, wanted)
     victims = [worker for worker in present if worker.node in nodes]
     network.cut([number_of(node) for node in nodes])

@@ -1,11 +1,11 @@
-"""Starts runs where all that a storm wants can be broken: machines, clocks, disk and store of their own.
+"""Starts runs in an environment whose nodes, clocks, disk and store can fail.
 
-    machines   network namespaces, one for each worker, if the network is to be hurt; else this machine
+    nodes      network namespaces, one per worker, if network faults are wanted; else this machine
     disk       a small tmpfs over the checkpoints
     clocks     a library in every process that shifts the time of day
     store      a SeaweedFS behind a proxy
 
-What cannot be had is left out, with the reason.
+What is not available here is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from windlass.lab.chaos.storage import FaultyStorage, find_server, storing
 from windlass.lab.chaos.target import ChaosTarget, name_of
 from windlass.runs.training import RunFolder, prepare
 from windlass.spec.job import Job
-from windlass.spec.job_text import job_text
 from windlass.spec.processes import CLI
 from windlass.spec.protocol.progress import Report
+from windlass.spec.read import job_text
 from windlass.spec.run import CHECKPOINTS, Run
 
 PROCESSES = "processes.json"
 RENDEZVOUS_PORT = 29400
 END_S = 20.0
-"""For a launcher to end in good order before it is killed."""
+"""Seconds for a launcher to stop gracefully before it is killed."""
 STATE_BYTES = 12
-"""Of a checkpoint for each weight: itself and its two moments."""
+"""Bytes of a checkpoint per weight: the weight and its two moments."""
 SPARE_DISK_BYTES = 8 << 20
 SAID_CHARS = 2000
 
 
 def why_not(kinds: Collection[str]) -> dict[str, str]:
-    """Say which of these faults cannot be had here, each with the reason."""
+    """Return the faults that are not available here, each with the reason."""
     reasons: dict[str, str | None] = {}
     if not {"partition", "delay"}.isdisjoint(kinds):
         reasons["partition"] = reasons["delay"] = why_no_network()
-    reasons["disk"] = "a disk of its own for the checkpoints needs root" if os.geteuid() else None
+    reasons["disk"] = "mounting a disk for the checkpoints needs root" if os.geteuid() else None
     reasons["clock"] = (
         None if find_compiler() else "no C compiler is installed for the library that sets clocks"
     )
@@ -60,7 +60,7 @@ def why_not(kinds: Collection[str]) -> dict[str, str]:
 
 
 class ChaosEnvironment:
-    """What the runs of one storm have around them, as a context."""
+    """The environment of the runs of one experiment, as a context."""
 
     def __init__(self, home: Path, workers: int, kinds: Collection[str]) -> None:
         self.home = home
@@ -95,8 +95,8 @@ class ChaosEnvironment:
         return self.workers if self.network else 1
 
     @contextlib.contextmanager
-    def playing(self, job: Job, report: Report, workers: int) -> Iterator[ChaosTrial]:
-        """Prepare a run, start it with so many workers, and end whatever is left of it afterwards."""
+    def start_trial(self, job: Job, report: Report, workers: int) -> Iterator[ChaosTrial]:
+        """Prepare a run, start it with `workers`, and end its processes afterwards."""
         if self.storage is not None:
             job = job.model_copy(
                 update={"checkpoint": job.checkpoint.model_copy(update={"store": self.storage.url})}
@@ -109,17 +109,17 @@ class ChaosEnvironment:
             if "disk" in self._kinds:
                 disk = SmallDisk(run.path / CHECKPOINTS, disk_bytes(run.load()))
                 stack.callback(disk.remove)
-            play = stack.enter_context(contextlib.closing(ChaosTrial(run, self, disk)))
+            trial = stack.enter_context(contextlib.closing(ChaosTrial(run, self, disk)))
             for node in range(workers if self.network else 1):
-                play.start(self._command(script, node, workers), node)
-            yield play
+                trial.start(self._command(script, node, workers), node)
+            yield trial
 
     def environment(self, node: int) -> dict[str, str]:
         own = self.clocks.environment(name_of(node)) if self.clocks else {}
         return {**os.environ, **own, **(self.storage.environment if self.storage else {})}
 
     def _command(self, script: Path, node: int, workers: int) -> list[str]:
-        """The command as a user gives it, on one machine of the stage."""
+        """Return the command, as a user types it, on one node."""
         words = [sys.executable, "-m", CLI, "train", str(script), "--home", str(self.home)]
         words += ["--elastic", "--resume", "--no-register", "--json"]
         if self.network is None:
@@ -130,13 +130,13 @@ class ChaosEnvironment:
 
 
 class ChaosTrial:
-    """A run that goes on, and the commands that do it."""
+    """A running trial, and its launcher processes."""
 
-    def __init__(self, run: RunFolder, stage: ChaosEnvironment, disk: SmallDisk | None) -> None:
+    def __init__(self, run: RunFolder, env: ChaosEnvironment, disk: SmallDisk | None) -> None:
         self.run = run
-        self._stage = stage
+        self._env = env
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.scene = ChaosTarget(run.path, self.pids, stage.network, disk, stage.clocks, stage.storage)
+        self.target = ChaosTarget(run.path, self.pids, env.network, disk, env.clocks, env.storage)
 
     def start(self, command: list[str], node: int) -> None:
         with self._said(node).open("wb") as said:
@@ -145,23 +145,23 @@ class ChaosTrial:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                env=self._stage.environment(node),
+                env=self._env.environment(node),
                 start_new_session=True,
             )
         self._processes.append(process)
         body = [[one.pid, _born(one.pid)] for one in self._processes]
-        (self._stage.folder / PROCESSES).write_text(json.dumps(body))
+        (self._env.folder / PROCESSES).write_text(json.dumps(body))
 
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
     def lives(self) -> bool:
-        """Whether the run goes on: no launcher failed, and not all are done."""
+        """Whether the run is active: no launcher failed, and not all are done."""
         codes = [process.poll() for process in self._processes]
         return None in codes and all(code in (None, 0) for code in codes)
 
     def failure(self) -> str | None:
-        """Return what a launcher said that ended badly, or None."""
+        """Return the output of a launcher that failed, or None."""
         for node, process in enumerate(self._processes):
             if process.poll() not in (None, 0):
                 said = self._said(node).read_text(errors="replace").strip()[-SAID_CHARS:]
@@ -176,7 +176,7 @@ class ChaosTrial:
                 process.wait(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
-        """End the launchers in good order, and all that they started by force."""
+        """Stop the launchers gracefully, and kill their descendants."""
         family = [child for pid in self.pids() for child in _family(pid)]
         for process in self._processes:
             if process.poll() is None:
@@ -194,7 +194,7 @@ class ChaosTrial:
 
 
 def disk_bytes(run: Run) -> int:
-    """Return a size that holds the checkpoints to keep, one that is being written, and little more."""
+    """Return a disk size that holds the kept checkpoints, one being written, and little more."""
     keep = run.job.checkpoint.keep or run.job.train.checkpoint_keep
     return (keep + 2) * STATE_BYTES * run.shape.parameters * 5 // 4 + SPARE_DISK_BYTES
 
@@ -207,7 +207,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 def _born(pid: int) -> float:
-    """Tell this process from a later one with the same number."""
+    """Return the start time, which distinguishes this process from a later one with the same id."""
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:

@@ -1,7 +1,7 @@
-"""Lets a storm pass over a run: strikes when its time has come, heals, and watches all the while.
+"""Runs a chaos experiment: injects each fault at its time, heals it, and reads the journal meanwhile.
 
-Input: faults to come, and a scene.
-Output: what was struck, when it healed, and all that the run wrote meanwhile.
+Input: scheduled faults, and a target.
+Output: the injected faults, when they healed, and the journal records of the run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from windlass.lab.chaos.fault_catalog import ARSENAL
+from windlass.lab.chaos.fault_catalog import FAULTS
 from windlass.lab.chaos.injected_fault import InjectedFault, NothingToHit
 from windlass.lab.chaos.schedule import ScheduledFault
 from windlass.lab.chaos.target import ChaosTarget
@@ -21,34 +21,34 @@ from windlass.lab.chaos.watch import JournalWatch
 
 LOOK_EVERY_S = 0.01
 PATIENCE_S = 15.0
-"""For somebody to be there to be hit: a run that still recovers from the fault before has nobody."""
+"""Seconds to wait for a victim: a run that still recovers from the fault before has none."""
 
 
 @dataclass
 class Strike:
-    """A fault that happened."""
+    """A fault that was injected."""
 
-    shot: ScheduledFault
-    wound: InjectedFault
+    scheduled: ScheduledFault
+    fault: InjectedFault
     at_s: float
     generation: int
-    """The newest when it happened."""
+    """The newest at that time."""
     epoch: int
     healed_s: float | None = None
-    """None while it is open, and for good."""
+    """None while it lasts, and for permanent faults."""
 
 
 @dataclass(frozen=True)
 class Miss:
-    """A fault that found nobody to hit."""
+    """A fault that found no victim."""
 
-    shot: ScheduledFault
+    scheduled: ScheduledFault
     reason: str
 
 
 @dataclass
 class Experiment:
-    """What happened, by our own monotonic clock."""
+    """The events of an experiment, by our own monotonic clock."""
 
     begun_s: float
     ended_s: float = 0.0
@@ -56,80 +56,80 @@ class Experiment:
     misses: list[Miss] = field(default_factory=list)
 
 
-def pass_over(
-    scene: ChaosTarget,
+def inject_faults(
+    target: ChaosTarget,
     watch: JournalWatch,
-    shots: Sequence[ScheduledFault],
+    schedule: Sequence[ScheduledFault],
     *,
     seconds: float,
     lives: Callable[[], bool],
     tell: Callable[[str], None],
 ) -> Experiment:
-    """Strike as the schedule says until its time or the run is over, and leave nothing unhealed."""
-    storm, waiting = Experiment(time.monotonic()), list(shots)
+    """Inject the scheduled faults until the time is up or the run ends; heal all of them at the end."""
+    experiment, waiting = Experiment(time.monotonic()), list(schedule)
     try:
-        while (now_s := time.monotonic()) < storm.begun_s + seconds and lives():
+        while (now_s := time.monotonic()) < experiment.begun_s + seconds and lives():
             watch.poll(now_s)
-            _tend(storm, now_s)
-            waiting = _strike_due(storm, scene, watch, waiting, now_s, tell)
+            _tend(experiment, now_s)
+            waiting = _inject_due(experiment, target, watch, waiting, now_s, tell)
             time.sleep(LOOK_EVERY_S)
     finally:
-        storm.ended_s = time.monotonic()
-        for strike in storm.strikes:
+        experiment.ended_s = time.monotonic()
+        for strike in experiment.strikes:
             _heal(strike)
-    storm.misses += [Miss(shot, "the storm was over") for shot in waiting]
-    return storm
+    experiment.misses += [Miss(scheduled, "the experiment was over") for scheduled in waiting]
+    return experiment
 
 
-def _tend(storm: Experiment, now_s: float) -> None:
-    """Heal what has lasted its time; keep the others going."""
-    for strike in storm.strikes:
-        if strike.wound.lasts and strike.healed_s is None:
-            if now_s >= strike.at_s + strike.shot.lasts_s:
+def _tend(experiment: Experiment, now_s: float) -> None:
+    """Heal faults whose time is over; keep the others active."""
+    for strike in experiment.strikes:
+        if strike.fault.lasts and strike.healed_s is None:
+            if now_s >= strike.at_s + strike.scheduled.lasts_s:
                 _heal(strike)
             else:
-                strike.wound.tick(now_s)
+                strike.fault.tick(now_s)
 
 
 def _heal(strike: Strike) -> None:
-    if strike.wound.lasts and strike.healed_s is None:
-        strike.wound.heal()
+    if strike.fault.lasts and strike.healed_s is None:
+        strike.fault.heal()
         strike.healed_s = time.monotonic()
 
 
-def _strike_due(
-    storm: Experiment,
-    scene: ChaosTarget,
+def _inject_due(
+    experiment: Experiment,
+    target: ChaosTarget,
     watch: JournalWatch,
     waiting: list[ScheduledFault],
     now_s: float,
     tell: Callable[[str], None],
 ) -> list[ScheduledFault]:
-    """Strike with those whose time has come; return those that are still to come or found nobody yet."""
+    """Inject the faults that are due; return those that are not due or have no victim yet."""
     left = []
-    for shot in waiting:
-        late_s = now_s - storm.begun_s - shot.at_s
+    for scheduled in waiting:
+        late_s = now_s - experiment.begun_s - scheduled.at_s
         if late_s < 0:
-            left.append(shot)
+            left.append(scheduled)
             continue
         try:
-            strike = _struck(shot, scene, watch)
-        except (NothingToHit, psutil.NoSuchProcess) as nobody:
+            strike = _inject(scheduled, target, watch)
+        except (NothingToHit, psutil.NoSuchProcess) as error:
             if late_s < PATIENCE_S:
-                left.append(shot)
+                left.append(scheduled)
             else:
-                storm.misses.append(Miss(shot, str(nobody)))
-                tell(f"{shot.at_s:6.1f} s  {shot.kind}: {nobody}")
+                experiment.misses.append(Miss(scheduled, str(error)))
+                tell(f"{scheduled.at_s:6.1f} s  {scheduled.kind}: {error}")
         else:
-            storm.strikes.append(strike)
-            tell(f"{strike.at_s - storm.begun_s:6.1f} s  {shot.kind}: {strike.wound.note}")
+            experiment.strikes.append(strike)
+            tell(f"{strike.at_s - experiment.begun_s:6.1f} s  {scheduled.kind}: {strike.fault.note}")
     return left
 
 
-def _struck(shot: ScheduledFault, scene: ChaosTarget, watch: JournalWatch) -> Strike:
-    """The moment is taken before: the first victim of several must not look seen earlier than hit."""
-    members = scene.members()
+def _inject(scheduled: ScheduledFault, target: ChaosTarget, watch: JournalWatch) -> Strike:
+    """Inject one fault. The time is taken before, so that no victim is detected before it was hit."""
+    members = target.members()
     generation = max(members.generation, watch.generation)
     at_s = time.monotonic()
-    wound = ARSENAL[shot.kind](scene, random.Random(shot.seed))
-    return Strike(shot, wound, at_s, generation, max(members.epoch, watch.epoch))
+    fault = FAULTS[scheduled.kind](target, random.Random(scheduled.seed))
+    return Strike(scheduled, fault, at_s, generation, max(members.epoch, watch.epoch))

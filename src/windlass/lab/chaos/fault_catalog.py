@@ -1,4 +1,4 @@
-"""All faults by their names, and why one cannot be had here."""
+"""All faults by their kinds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.lab.chaos.target import ChaosTarget
 
 Fault = Callable[[ChaosTarget, random.Random], InjectedFault]
 
-ARSENAL: dict[str, Fault] = {
+FAULTS: dict[str, Fault] = {
     "kill": process_faults.kill,
     "freeze": process_faults.freeze,
     "slow": process_faults.slow,

@@ -1,7 +1,7 @@
-"""A bad network in front of a good store: late answers, broken connections, errors, from a seed.
+"""A TCP proxy that injects delays, broken connections and errors in front of a store, from a seed.
 
-A TCP proxy on loopback for HTTP. Bytes pass as they are, so signatures stay valid; only where a request
-begins is a fate drawn for it: to pass, to wait, to lose its connection, or to be answered with an error.
+Bytes pass unchanged, so signatures stay valid. At the beginning of each HTTP request its fate is drawn: pass,
+delay, a broken connection, or an error response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Fate = Literal["pass", "late", "cut", "error"]
 
 @dataclass(frozen=True)
 class FaultRates:
-    """How often what goes wrong. Shares are of requests; what is left of 1 passes untouched."""
+    """The share of requests with each fault; the rest passes unchanged."""
 
     late: float = 0.0
     late_s: float = 0.5
@@ -30,7 +30,7 @@ class FaultRates:
     statuses: tuple[int, ...] = (500, 503)
 
     def fate(self, chance: float) -> Fate:
-        """Return what becomes of a request, for a number drawn from [0, 1)."""
+        """Return the fate of a request, for a number drawn from [0, 1)."""
         if chance < self.late:
             return "late"
         if chance < self.late + self.cut:
@@ -40,21 +40,21 @@ class FaultRates:
 
 @dataclass
 class FaultProxy:
-    """Listens on a free port and passes on to host:port. Use it as a context."""
+    """Listens on a free port and forwards to host:port. Use it as a context."""
 
     host: str
     port: int
     faults: FaultRates = field(default_factory=FaultRates)
-    """May be set to others at any time."""
+    """May be replaced at any time."""
     seed: int = 1
     counts: dict[str, int] = field(default_factory=dict)
-    """How many requests met which fate."""
+    """Number of requests by fate."""
     sent_bytes: int = 0
-    """Of requests that were passed on."""
+    """Bytes of forwarded requests."""
     back_bytes: int = 0
-    """Of answers."""
+    """Bytes of responses."""
     at: str = "127.0.0.1"
-    """The address of the proxy itself: loopback, or one of this machine in a network that is played."""
+    """The address of the proxy itself: loopback, or this machine's address in a simulated network."""
     listening: int = 0
     """The port of the proxy itself."""
 
@@ -77,14 +77,14 @@ class FaultProxy:
 
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._meet, self.at, 0)
+        server = await asyncio.start_server(self._handle, self.at, 0)
         self.listening = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._end.wait()
         server.close()
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until either side is done with it."""
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until either side closes it."""
         with contextlib.suppress(OSError, asyncio.CancelledError):  # cancelled when the proxy ends
             there_reader, there = await asyncio.open_connection(self.host, self.port)
             back = asyncio.create_task(self._pump(there_reader, writer))
@@ -99,14 +99,14 @@ class FaultProxy:
         self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, there: asyncio.StreamWriter
     ) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
-            if chunk.startswith(METHODS) and not await self._goes_on(back):
+            if chunk.startswith(METHODS) and not await self._survives(back):
                 return
             there.write(chunk)
             self.sent_bytes += len(chunk)
             await there.drain()
 
-    async def _goes_on(self, back: asyncio.StreamWriter) -> bool:
-        """Draw the fate of a request; return whether its connection survives it."""
+    async def _survives(self, back: asyncio.StreamWriter) -> bool:
+        """Draw and apply the fate of a request; return whether its connection survives."""
         faults = self.faults
         fate = faults.fate(self._random.random())
         self.counts[fate] = self.counts.get(fate, 0) + 1

@@ -1,7 +1,7 @@
-"""Runs a job undisturbed, then under fire, and says what became of it.
+"""Runs a job without faults, then with faults, and reports the differences.
 
-Input: a job and how hard to hit it.
-Output: a Report, also as chaos.json and chaos.txt in the run's directory.
+Input: a ChaosRequest.
+Output: a ChaosReport, also as chaos.json and chaos.txt in the run's directory.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from windlass.lab.chaos.baseline import (
     ChaosRequest,
     Tell,
     await_seen,
-    calm_rates,
-    played,
+    baseline_rates,
+    baseline_run,
     to_the_end,
-    undisturbed,
+    trial_job,
 )
 from windlass.lab.chaos.compare_runs import likeness
 from windlass.lab.chaos.environment import ChaosEnvironment, why_not
-from windlass.lab.chaos.experiment import Experiment, pass_over
-from windlass.lab.chaos.measure import MeasuredCapacity, company
+from windlass.lab.chaos.experiment import Experiment, inject_faults
+from windlass.lab.chaos.measure import MeasuredCapacity, num_workers
 from windlass.lab.chaos.report import ChaosReport, report_on
 from windlass.lab.chaos.schedule import draw
 from windlass.lab.chaos.watch import JournalWatch
@@ -36,27 +36,29 @@ REPORT_FILE, TEXT_FILE = "chaos.json", "chaos.txt"
 
 
 def chaos(ask: ChaosRequest, home: Path, progress: Progressing, tell: Tell) -> ChaosReport:
-    """Do all of it."""
+    """Run the baseline and the experiment, and write the report."""
     _check(ask)
     unable = why_not(ask.kinds)
     for kind, reason in unable.items():
         tell(f"no {kind} faults here: {reason}")
-    with ChaosEnvironment(home, ask.workers, [kind for kind in ask.kinds if kind not in unable]) as stage:
-        if stage.network is not None and not stage.network.delay and "delay" in ask.kinds:
+    with ChaosEnvironment(home, ask.workers, [kind for kind in ask.kinds if kind not in unable]) as env:
+        if env.network is not None and not env.network.delay and "delay" in ask.kinds:
             unable["delay"] = "this kernel has no queue that delays packets"
         kinds = [kind for kind in ask.kinds if kind not in unable]
-        capacity, reference = calm_rates(stage, ask, progress, tell), ask.reference
+        capacity, reference = baseline_rates(env, ask, progress, tell), ask.reference
         if reference is None:
-            reference, capacity = undisturbed(stage, ask, capacity, progress, tell)
-        job = played(ask, reference.load().steps)
-        shots = draw(kinds, seconds=ask.seconds, every_s=ask.every_s, seed=ask.seed)
-        with stage.playing(job, progress, ask.workers) as play:
-            watch = JournalWatch(play.run.path / JOURNAL)
-            await_seen(play, watch, lambda: company(watch.seen) > 0)
-            tell(f"run {play.run.name}: {len(shots)} faults to come in {ask.seconds:.0f} s")
-            storm = pass_over(play.scene, watch, shots, seconds=ask.seconds, lives=play.lives, tell=tell)
-            failure = to_the_end(play, watch)
-    return _reported(ask, play.run, reference, storm, watch, capacity, unable, failure)
+            reference, capacity = baseline_run(env, ask, capacity, progress, tell)
+        job = trial_job(ask, reference.load().steps)
+        schedule = draw(kinds, seconds=ask.seconds, every_s=ask.every_s, seed=ask.seed)
+        with env.start_trial(job, progress, ask.workers) as trial:
+            watch = JournalWatch(trial.run.path / JOURNAL)
+            await_seen(trial, watch, lambda: num_workers(watch.seen) > 0)
+            tell(f"run {trial.run.name}: {len(schedule)} faults scheduled in {ask.seconds:.0f} s")
+            experiment = inject_faults(
+                trial.target, watch, schedule, seconds=ask.seconds, lives=trial.lives, tell=tell
+            )
+            failure = to_the_end(trial, watch)
+    return _reported(ask, trial.run, reference, experiment, watch, capacity, unable, failure)
 
 
 def _check(ask: ChaosRequest) -> None:
@@ -67,7 +69,7 @@ def _check(ask: ChaosRequest) -> None:
     before = ask.reference.load().job if ask.reference is not None else ask.job
     if before.elastic.deterministic != ask.job.elastic.deterministic:
         raise BadInput(
-            "the reference and the storm must both be deterministic, or neither",
+            "the reference and the experiment must both be deterministic, or neither",
             hint="give or leave out --deterministic as for the reference",
         )
 
@@ -76,7 +78,7 @@ def _reported(
     ask: ChaosRequest,
     run: RunFolder,
     reference: RunFolder,
-    storm: Experiment,
+    experiment: Experiment,
     watch: JournalWatch,
     capacity: MeasuredCapacity,
     unable: dict[str, str],
@@ -89,7 +91,7 @@ def _reported(
         spares=ask.spares,
         seed=ask.seed,
         deterministic=ask.job.elastic.deterministic,
-        storm=storm,
+        experiment=experiment,
         seen=watch.seen,
         capacity=capacity,
         unable=unable,

@@ -1,4 +1,4 @@
-"""What a fault did to a run, and how it ends."""
+"""The effect of an injected fault, and how to heal it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class NothingToHit(Exception):
-    """There is nobody to hurt at this moment; there may be soon."""
+    """There is no victim at the moment; there may be one soon."""
 
 
 def _nothing() -> None:
@@ -21,19 +21,19 @@ def _no_tick(_now_s: float) -> None:
 
 @dataclass
 class InjectedFault:
-    """An injury of the run: for good, or until it heals."""
+    """An injected fault: permanent, or until it is healed."""
 
     workers: tuple[str, ...] = ()
-    """Those that it took or held."""
+    """Workers that it killed or holds."""
     nodes: tuple[str, ...] = ()
     share_left: float = 0.0
-    """Of the work that each of these workers can still do."""
+    """Share of its work that each of these workers can still do."""
     lasts: bool = True
-    """Whether it heals; else it is for good."""
+    """Whether it is healed later; else it is permanent."""
     interrupts: bool = True
-    """Whether training has to regroup to go on."""
+    """Whether training needs a new generation to continue."""
     note: str = ""
     heal: Callable[[], None] = _nothing
     tick: Callable[[float], None] = _no_tick
-    """Called every few milliseconds while the wound is open."""
+    """Called every few milliseconds while the fault lasts."""
     facts: dict[str, Any] = field(default_factory=dict)

@@ -1,12 +1,12 @@
-"""Turns what a storm did and what the run wrote into times and shares. Pure.
+"""Computes times and shares from the injected faults and the run's journal. Pure.
 
-The words of a report:
+Terms of the report:
 
-    detection   from a fault until the coordinator wrote that the worker is lost; for a coordinator, until
-                there was another
+    detection   from a fault until the coordinator records that the worker is lost; for a coordinator, until
+                another one leads
     recovery    from a fault until the first steps of a later generation were committed; for a coordinator,
                 as above
-    kept        samples that stayed, beside what the workers that were there could have done in that time
+    kept        samples not rolled back, relative to what the present workers could have done in that time
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ LEADERS = ("coordinator", "coordinator-freeze")
 
 @dataclass(frozen=True)
 class FaultResponse:
-    """How a run met one fault."""
+    """How a run responded to one fault."""
 
     detection_s: float | None
-    """None where nothing had to be noticed, or nothing was."""
+    """None if nothing had to be detected, or nothing was."""
     recovery_s: float | None
 
 
 @dataclass(frozen=True)
 class Absence:
-    """A time in which a worker could not do its share."""
+    """A period in which a worker could not do all of its work."""
 
     from_s: float
     until_s: float
     share: float = 1.0
-    """Of its work that it could not do."""
+    """Share of its work that it could not do."""
 
 
 def answer_to(strike: Strike, seen: Sequence[SeenRecord]) -> FaultResponse:
-    """Find in the journal how a fault was met."""
+    """Find the response to a fault in the journal."""
     later = [one for one in seen if one.at_s >= strike.at_s]
-    if strike.shot.kind in LEADERS:
+    if strike.scheduled.kind in LEADERS:
         taken = _first(one for one in later if one.event == "coordinator" and _epoch(one) > strike.epoch)
         passed_s = taken.at_s - strike.at_s if taken else None
         return FaultResponse(passed_s, passed_s)
-    if not strike.wound.interrupts:
+    if not strike.fault.interrupts:
         return FaultResponse(None, None)
-    noticed = [_first(o for o in later if _is_loss_of(o, worker)) for worker in strike.wound.workers]
+    noticed = [_first(o for o in later if _is_loss_of(o, worker)) for worker in strike.fault.workers]
     stepped = _first(o for o in later if o.event == "ledger" and _generation(o) > strike.generation)
     return FaultResponse(
         max(one.at_s for one in noticed if one) - strike.at_s if noticed and all(noticed) else None,
@@ -58,40 +58,40 @@ def answer_to(strike: Strike, seen: Sequence[SeenRecord]) -> FaultResponse:
     )
 
 
-def absences(storm: Experiment, seen: Sequence[SeenRecord]) -> list[Absence]:
-    """Say who was missing when: from a fault until it healed, or until somebody joined instead."""
+def absences(experiment: Experiment, seen: Sequence[SeenRecord]) -> list[Absence]:
+    """Return the absences: from a fault until it healed, or until another worker joined instead."""
     joined = [one.at_s for one in seen if one.event == "joined"]
     found = []
-    for strike in sorted(storm.strikes, key=lambda s: s.at_s):
-        end_s = min(strike.healed_s or math.inf, storm.ended_s)
-        for _worker in strike.wound.workers:
+    for strike in sorted(experiment.strikes, key=lambda s: s.at_s):
+        end_s = min(strike.healed_s or math.inf, experiment.ended_s)
+        for _worker in strike.fault.workers:
             until_s = end_s
-            if strike.wound.share_left == 0:
+            if strike.fault.share_left == 0:
                 came_s = next((at_s for at_s in joined if at_s > strike.at_s), math.inf)
                 if came_s <= end_s:
                     joined.remove(came_s)
                     until_s = came_s
-            found.append(Absence(strike.at_s, until_s, 1 - strike.wound.share_left))
+            found.append(Absence(strike.at_s, until_s, 1 - strike.fault.share_left))
     return found
 
 
-def delays(storm: Experiment) -> list[Absence]:
-    """Say when the network was slow on purpose."""
-    found = [strike for strike in storm.strikes if strike.shot.kind == "delay"]
-    return [Absence(strike.at_s, strike.healed_s or storm.ended_s, 0.0) for strike in found]
+def delays(experiment: Experiment) -> list[Absence]:
+    """Return the periods of injected network delay."""
+    found = [strike for strike in experiment.strikes if strike.scheduled.kind == "delay"]
+    return [Absence(strike.at_s, strike.healed_s or experiment.ended_s, 0.0) for strike in found]
 
 
 @dataclass(frozen=True)
 class MeasuredCapacity:
-    """What workers can do that nobody disturbs."""
+    """Throughput of workers without faults."""
 
     rates: Mapping[int, float]
-    """Samples a second by the number of workers."""
+    """Samples per second, by number of workers."""
     delayed: float = 1.0
-    """The share of it that is left while the network of one of them is slow."""
+    """Share of it that remains while the network of one worker is slow."""
 
     def rate(self, workers: float) -> float:
-        """Return the samples a second of so many workers; between whole numbers it is a line."""
+        """Return the samples per second of this many workers, interpolated linearly."""
         if workers <= 0:
             return 0.0
         known = {0: 0.0, **self.rates}
@@ -114,7 +114,7 @@ def possible(
     from_s: float,
     until_s: float,
 ) -> float:
-    """Return the samples that the workers who were there could have done: the integral of their capacity."""
+    """Return the samples that the present workers could have done: the integral of their capacity."""
     edges = {e for a in (*missing, *delays) for e in (a.from_s, a.until_s) if from_s < e < until_s}
     total = 0.0
     for begin_s, end_s in itertools.pairwise(sorted({from_s, until_s} | edges)):
@@ -125,8 +125,8 @@ def possible(
     return total
 
 
-def company(seen: Sequence[SeenRecord]) -> int:
-    """Return how many workers are there, training or ready, once the newest generation took steps; else 0."""
+def num_workers(seen: Sequence[SeenRecord]) -> int:
+    """Return the number of training or ready workers once the newest generation took steps; else 0."""
     newest = next((one for one in reversed(seen) if one.event == "generation"), None)
     if newest is None or not any(_generation(o) == _generation(newest) for o in seen if o.event == "ledger"):
         return 0
@@ -136,14 +136,14 @@ def company(seen: Sequence[SeenRecord]) -> int:
 
 @dataclass(frozen=True)
 class Position:
-    """How many samples had been used, and stayed, at a moment."""
+    """Samples used and not rolled back, at a time."""
 
     at_s: float
     samples: int
 
 
 def positions(seen: Sequence[SeenRecord]) -> list[Position]:
-    """Return how the run got on; a roll-back goes down."""
+    """Return the progress of the run; a roll-back lowers it."""
     found = []
     for one in seen:
         if one.event == "ledger":
@@ -154,14 +154,14 @@ def positions(seen: Sequence[SeenRecord]) -> list[Position]:
 
 
 def span(found: Sequence[Position], from_s: float, until_s: float) -> tuple[Position, Position]:
-    """Return the last position before a time and the first after it, so that no standstill is left out."""
+    """Return the last position before a time and the first after it, so that no stall is left out."""
     before = [p for p in found if p.at_s <= from_s] or list(found[:1])
     after = [p for p in found if p.at_s >= until_s] or list(found[-1:])
     return before[-1], after[0]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of them do not exceed; NaN of none."""
+    """Return the smallest value that at least this share of the values does not exceed; NaN if empty."""
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

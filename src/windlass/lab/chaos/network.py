@@ -1,12 +1,12 @@
-"""Machines played by network namespaces: each with an address and a cable of its own, which can be cut.
+"""Nodes simulated by network namespaces, each with its own address and link, which can be cut.
 
-    namespace 0 -- cable 0 --+
-    namespace 1 -- cable 1 --+-- the near bridge      (the far bridge: for those that are cut off together)
-    ...                      |
-    this machine ------------+
+    namespace 0 -- veth 0 --+
+    namespace 1 -- veth 1 --+-- the near bridge      (the far bridge: for nodes that are cut off together)
+    ...                     |
+    this machine -----------+
 
-A cut moves the cable to the other bridge: both ends stay up, and nothing arrives any more, as when a switch
-between them fails. Nobody is told; who waits for an answer waits. Names carry the process id of their maker.
+A cut moves the link to the other bridge: both ends stay up, and nothing arrives any more, as when a switch
+between them fails. No connection is reset. Names carry the process id of their maker.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ SLOW_LATENCY = "200ms"
 
 
 class Network:
-    """Namespaces on a bridge, as a context: they are gone when the block ends."""
+    """Namespaces on a bridge, as a context: they are removed when the block ends."""
 
     def __init__(self, nodes: int) -> None:
         self._id = f"{PREFIX}{os.getpid()}"
         self._subnet = f"10.{80 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
         self.nodes = nodes
         self.delay = ""
-        """How this kernel slows a network down, "" when it cannot; known once the network is there."""
+        """How this kernel slows a network down, "" if it cannot; known once the network is built."""
 
     @property
     def host(self) -> str:
-        """This machine's address among them."""
+        """This machine's address in the network."""
         return f"{self._subnet}.254"
 
     def address(self, node: int) -> str:
         return f"{self._subnet}.{node + 1}"
 
     def within(self, node: int) -> tuple[str, ...]:
-        """Return the words that run a command on a machine."""
+        """Return the command prefix that runs a command on a node."""
         return ("ip", "netns", "exec", self._namespace(node))
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class Network:
         self.remove()
 
     def cut(self, nodes: Collection[int]) -> None:
-        """Let these machines reach only each other."""
+        """Cut off these nodes: they reach only each other."""
         for node in nodes:
             ip("link", "set", self._cable(node), "master", self._bridge("far"))
 
@@ -68,7 +68,7 @@ class Network:
             ip("link", "set", self._cable(node), "master", self._bridge("near"))
 
     def slow_down(self, node: int) -> None:
-        """Delay what goes to a machine and what comes from it."""
+        """Delay the traffic to and from a node."""
         self._shape(self._cable(node))
         self._shape("cable", within=node)
 
@@ -95,7 +95,7 @@ class Network:
         self.delay = self._known_delay()
 
     def _known_delay(self) -> str:
-        """Try what this kernel has: a delay as such, or else a narrow line, on which packets queue."""
+        """Find what this kernel supports: a real delay, or else a slow link on which packets queue."""
         for kind, words in _SHAPES.items():
             if not _run("tc", "qdisc", "replace", "dev", self._cable(0), "root", *words).returncode:
                 _run("tc", "qdisc", "del", "dev", self._cable(0), "root")
@@ -125,7 +125,7 @@ _SHAPES = {
 
 
 def why_no_network() -> str | None:
-    """Say why machines cannot be played here, or None."""
+    """Return why network namespaces are not available here, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
@@ -134,11 +134,11 @@ def why_no_network() -> str | None:
     name = f"{PREFIX}{os.getpid()}-try"
     made = _run("ip", "netns", "add", name)
     _run("ip", "netns", "del", name)
-    return f"this system makes no network namespaces: {made.stderr.strip()}" if made.returncode else None
+    return f"cannot create network namespaces: {made.stderr.strip()}" if made.returncode else None
 
 
 def networks() -> set[str]:
-    """List the networks that exist, by the names that they and all their parts begin with."""
+    """Return the existing networks, by the prefix of the names of all their parts."""
     namespaces = _run("ip", "netns", "list").stdout.split("\n")
     links = [line.split(":")[1].strip() for line in _run("ip", "-o", "link").stdout.splitlines()]
     names = [line.split()[0] for line in namespaces if line.split()] + links
@@ -148,7 +148,7 @@ def networks() -> set[str]:
 
 
 def remove_network(name: str) -> None:
-    """Remove namespaces, cables and bridges of a network; the processes within are the caller's to end."""
+    """Remove namespaces, links and bridges of a network; the caller ends the processes inside."""
     for line in _run("ip", "netns", "list").stdout.splitlines():
         namespace = line.split()[0]
         if namespace.startswith(f"{name}-"):
@@ -162,10 +162,10 @@ def remove_network(name: str) -> None:
 
 
 def processes_in(name: str) -> list[int]:
-    """List the processes that live in the namespaces of a network."""
+    """Return the processes in the namespaces of a network."""
     namespaces = [line.split()[0] for line in _run("ip", "netns", "list").stdout.splitlines()]
-    told = [_run("ip", "netns", "pids", ns).stdout for ns in namespaces if ns.startswith(f"{name}-")]
-    return [int(word) for text in told for word in text.split()]
+    outputs = [_run("ip", "netns", "pids", ns).stdout for ns in namespaces if ns.startswith(f"{name}-")]
+    return [int(word) for text in outputs for word in text.split()]
 
 
 def ip(*words: str) -> None:

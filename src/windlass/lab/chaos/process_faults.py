@@ -1,14 +1,14 @@
-"""Faults that signals make: processes that die, stand still, or crawl.
+"""Faults caused by signals: processes that are killed, frozen or slowed down.
 
-Every fault hits at once and returns a Wound, which knows how to heal. What each proves:
+Every fault takes effect at once and returns an InjectedFault, which can be healed. What each proves:
 
-    kill                 a dead process is seen at once, the others keep their memory and go on
-    freeze               a silent process is seen without a word from it; awake again, it harms nobody
-    slow                 a crawling process does not set the pace of all
+    kill                 a dead process is detected at once, the others keep their memory and continue
+    freeze               a frozen process is detected by its silence; when it wakes up, it does no harm
+    slow                 a slow process does not slow down all others
     coordinator          steps need no coordinator, and another takes over
-    coordinator-freeze   a leader that wakes up late learns that it was deposed
-    blackout             with no memory left, the newest checkpoint counts, and its samples
-    corrupt              a damaged checkpoint is passed over for the one before
+    coordinator-freeze   a leader that wakes up late learns that it was superseded
+    blackout             with no memory left, training resumes from the newest checkpoint
+    corrupt              a damaged checkpoint is skipped in favour of the one before
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from windlass.lab.chaos.injected_fault import InjectedFault, NothingToHit
 from windlass.lab.chaos.target import ChaosTarget, TargetWorker
 
 SLOW_SHARE = 0.4
-"""Of the time in which a slowed worker may run."""
+"""Share of the time in which a slowed worker may run."""
 SLOW_PERIOD_S = 0.1
-"""Short beside the silence after which a worker counts as lost: it crawls, it does not stand still."""
+"""Short compared with the heartbeat timeout: the worker is slow, not frozen."""
 
 
-def kill(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
-    victim = rng.choice(scene.workers())
+def kill(target: ChaosTarget, rng: random.Random) -> InjectedFault:
+    victim = rng.choice(target.workers())
     return _killed([victim])
 
 
-def blackout(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
-    return _killed(_everybody(scene))
+def blackout(target: ChaosTarget, rng: random.Random) -> InjectedFault:
+    return _killed(_all_workers(target))
 
 
-def corrupt(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
-    victims = _everybody(scene)
-    damaged = corrupt_newest(scene.run, rng)
-    wound = _killed(victims)
-    wound.note, wound.facts = f"damaged {damaged}", {"checkpoint": damaged}
-    return wound
+def corrupt(target: ChaosTarget, rng: random.Random) -> InjectedFault:
+    victims = _all_workers(target)
+    damaged = corrupt_newest(target.run, rng)
+    fault = _killed(victims)
+    fault.note, fault.facts = f"damaged {damaged}", {"checkpoint": damaged}
+    return fault
 
 
-def freeze(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
-    victim = rng.choice(scene.workers())
-    wound = _frozen(victim.process, scene, (victim,))
-    wound.workers = (victim.worker,)
-    return wound
+def freeze(target: ChaosTarget, rng: random.Random) -> InjectedFault:
+    victim = rng.choice(target.workers())
+    fault = _frozen(victim.process, target, (victim,))
+    fault.workers = (victim.worker,)
+    return fault
 
 
-def slow(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
-    victim = rng.choice(scene.workers())
-    crawl = Crawl(victim.process, SLOW_SHARE, SLOW_PERIOD_S)
-    scene.away.add(victim.worker)
+def slow(target: ChaosTarget, rng: random.Random) -> InjectedFault:
+    victim = rng.choice(target.workers())
+    throttle = Throttle(victim.process, SLOW_SHARE, SLOW_PERIOD_S)
+    target.away.add(victim.worker)
 
     def heal() -> None:
-        crawl.end()
-        scene.away.discard(victim.worker)
+        throttle.end()
+        target.away.discard(victim.worker)
 
     return InjectedFault(
         (victim.worker,),
@@ -68,25 +68,25 @@ def slow(scene: ChaosTarget, rng: random.Random) -> InjectedFault:
         interrupts=False,
         note=f"runs {SLOW_SHARE:.0%} of the time",
         heal=heal,
-        tick=crawl.tick,
+        tick=throttle.tick,
     )
 
 
-def coordinator(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
-    leader = _leader(scene)
+def coordinator(target: ChaosTarget, _rng: random.Random) -> InjectedFault:
+    leader = _leader(target)
     leader.kill()
     return InjectedFault(lasts=False, interrupts=False, note=f"leader, process {leader.pid}")
 
 
-def coordinator_freeze(scene: ChaosTarget, _rng: random.Random) -> InjectedFault:
-    leader = _leader(scene)
-    wound = _frozen(leader, scene, ())
-    wound.interrupts, wound.note = False, f"leader, process {leader.pid}"
-    return wound
+def coordinator_freeze(target: ChaosTarget, _rng: random.Random) -> InjectedFault:
+    leader = _leader(target)
+    fault = _frozen(leader, target, ())
+    fault.interrupts, fault.note = False, f"leader, process {leader.pid}"
+    return fault
 
 
-class Crawl:
-    """Lets a process run for a share of every period, by stopping and waking it."""
+class Throttle:
+    """Throttles a process to a share of every period, with SIGSTOP and SIGCONT."""
 
     def __init__(self, process: psutil.Process, share: float, period_s: float) -> None:
         self._process = process
@@ -115,28 +115,28 @@ def _killed(victims: Sequence[TargetWorker]) -> InjectedFault:
     return InjectedFault(tuple(victim.worker for victim in victims), lasts=False, note=ranks)
 
 
-def _frozen(process: psutil.Process, scene: ChaosTarget, victims: Sequence[TargetWorker]) -> InjectedFault:
+def _frozen(process: psutil.Process, target: ChaosTarget, victims: Sequence[TargetWorker]) -> InjectedFault:
     process.suspend()
-    scene.away |= {victim.worker for victim in victims}
+    target.away |= {victim.worker for victim in victims}
 
     def heal() -> None:
-        scene.away.difference_update(victim.worker for victim in victims)
+        target.away.difference_update(victim.worker for victim in victims)
         with contextlib.suppress(psutil.NoSuchProcess):
             process.resume()
 
     return InjectedFault(note=", ".join(f"rank {victim.rank}" for victim in victims), heal=heal)
 
 
-def _everybody(scene: ChaosTarget) -> list[TargetWorker]:
-    """Return all workers, spares too: one that lived would still have the state in its memory."""
-    found = [worker for worker in scene.members().workers if scene.owns(worker.pid)]
+def _all_workers(target: ChaosTarget) -> list[TargetWorker]:
+    """Return all workers and spares: a survivor would still have the state in its memory."""
+    found = [worker for worker in target.members().workers if target.owns(worker.pid)]
     if not any(worker.rank is not None for worker in found):
         raise NothingToHit("no worker is training")
     return found
 
 
-def _leader(scene: ChaosTarget) -> psutil.Process:
-    pid = scene.members().coordinator
-    if not scene.owns(pid) or psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+def _leader(target: ChaosTarget) -> psutil.Process:
+    pid = target.members().coordinator
+    if not target.owns(pid) or psutil.Process(pid).status() == psutil.STATUS_STOPPED:
         raise NothingToHit("no coordinator leads")
     return psutil.Process(pid)

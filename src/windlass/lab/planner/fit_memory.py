@@ -1,10 +1,10 @@
-"""Fits the few constants of memory to published rows, and tells what each row's source should have seen.
+"""Fits the constants of the memory model to published rows, and predicts what each source measures.
 
-Input: rows with measured memory, by set. Output: constants, with factors between which nine of ten errors lie
-on sets that were left out of the fit. Expected values hold the constants where measurements say little.
+Input: rows with measured memory, by set. Output: constants, with factors that contain nine of ten errors on
+sets left out of the fit. Prior values keep the constants where there are few measurements.
 
-Sources measure different things: what tensors use at the peak, what the allocator has taken, or what the
-driver shows; on the first device, on some, or on the worst of all. Each is compared with the same thing.
+Sources measure different things: peak memory of tensors, of the allocator, or of the driver; on the first
+device, on some, or on the worst. Each is compared with the corresponding prediction.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Measured = Mapping[str, Sequence[PublishedRow]]
 FITTED = ("logits", "working", "fragments", "group_bytes")
 EXPECTED = np.array([12.0, 1.5, 1.0, 0.8e9])
 DOUBT = np.array([1.0, 0.3, 0.3, 0.3e9])
-"""What to expect of the constants before any measurement, and how far off that may be."""
+"""Prior of the constants, and its standard deviation."""
 FARTHEST = 2.5
 NOISE = 0.08
-"""Of the logarithm of one measurement; a set counts as much as ENOUGH rows, however many it has."""
+"""Noise of the logarithm of one measurement; a set counts as at most ENOUGH rows."""
 ENOUGH, MAX_FITTED = 20, 120
 COVERED = 0.9
 NARROWEST = 1.2
-"""Factor to either side below which no interval goes: two or three sources are too few to promise more."""
+"""Minimum factor of an interval to either side: two or three sources are too few for a narrower one."""
 APART = ("bigscience_v100",)
 """Reported but not counted: noisy by 40% in its authors' own words, and some of it with 8-bit optimizers."""
 
@@ -48,7 +48,7 @@ def fit_memory(rows: Sequence[PublishedRow]) -> MemoryConstants:
 
 
 def measured_rows(rows: Sequence[PublishedRow]) -> dict[str, list[PublishedRow]]:
-    """Return the rows that memory can be judged on, by set."""
+    """Return the rows that validate memory, by set."""
     found: dict[str, list[PublishedRow]] = {}
     for row in rows:
         if is_measured(row):
@@ -57,12 +57,12 @@ def measured_rows(rows: Sequence[PublishedRow]) -> dict[str, list[PublishedRow]]
 
 
 def is_measured(row: PublishedRow) -> bool:
-    """Whether a row ran, says what it needed, and left nothing to be guessed."""
+    """Whether a row ran, has measured memory, and needed no guesses."""
     return row.case is not None and row.whole and row.outcome == "ok" and bool(row.memory_bytes)
 
 
 def as_measured(row: PublishedRow, known: FittedMemory = PUBLISHED) -> float:
-    """Return the bytes that the source should have seen."""
+    """Return the bytes that the source should have measured."""
     assert row.case is not None
     kind, case = row.memory_kind.lower(), row.case
     places = stages(case, known.habits(case.software))
@@ -85,13 +85,13 @@ def errors(rows: Sequence[PublishedRow], known: FittedMemory) -> Floats:
 
 
 def without(name: str, measured: Measured) -> FittedMemory:
-    """Return what would be known if a set had never been measured."""
+    """Return the fit without a set."""
     others = {other: found for other, found in measured.items() if other != name and other not in APART}
     return replace(PUBLISHED, constants=fit_constants(others))
 
 
 def fit_constants(measured: Measured) -> MemoryConstants:
-    """Return constants near what is expected that make errors small, sets counting the same."""
+    """Return the constants that minimise errors and distance from the prior; all sets count the same."""
     chosen = [found[:: max(1, len(found) // MAX_FITTED)] for found in measured.values()]
     scale = [np.sqrt(ENOUGH / len(found)) / NOISE for found in chosen]
 
@@ -110,7 +110,7 @@ def _constants(shift: Floats) -> MemoryConstants:
 
 
 def interval(constants: MemoryConstants, logs: Sequence[Floats]) -> MemoryConstants:
-    """Set the factors between which nine of ten errors lie, each set counting the same (conformal)."""
+    """Set the factors that contain nine of ten errors; each set counts the same (conformal)."""
     if not logs:
         return constants
     values = np.concatenate(logs)

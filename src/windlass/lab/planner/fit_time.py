@@ -1,9 +1,9 @@
 """Fits the constants of the step-time model to measured rows.
 
-Input: rows with a Case and seconds. Output: Known. Least squares on logarithms of predicted over measured
-time: a long set of rows weighs no more than a short one, a row that is far off (a stalled run) pulls at
-nothing, and every constant is drawn to what was expected of it, the more strongly the less rows say about it.
-A generation of software may differ from the default in a few constants, and is drawn to what is expected.
+Input: rows with a TrainingStep and seconds. Output: FittedConstants. Least squares on logarithms of predicted
+over measured time: a long set of rows weighs no more than a short one, outliers (stalled runs) have no
+influence, and every constant has a prior, which matters more the fewer rows depend on it. A generation of
+software may differ from the default in a few constants, with a prior of their own.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ DOUBT = {
     "dp_exposed": 0.3, "divided_exposed": 0.3, "gather_exposed": 0.7, "send_exposed": 0.7, "send_s": 0.5,
     "optimizer": 0.4, "straggle": 0.5, "step_s": 0.5,
 }  # fmt: skip
-"""How far a constant may well be from what is expected: standard deviations of logarithms."""
+"""Prior standard deviations of the logarithms of constants."""
 OWN = {
     "product": 0.06, "elementwise": 0.15, "flash": 0.2, "launch_s": 0.3, "tp_exposed": 0.15,
     "dp_exposed": 0.3, "divided_exposed": 0.3, "gather_exposed": 0.5, "send_exposed": 0.5, "send_s": 0.3,
     "step_s": 0.7,
 }  # fmt: skip
-"""The same of a generation against the default, for the constants in which generations may differ."""
+"""The same for a generation relative to the default, for the constants that may differ."""
 NOISE = 0.05
 """Standard deviation of a good prediction's logarithm."""
 FAR = 6.0
-"""Noises beyond which a row tells about something else than its layout (Welsch's loss)."""
+"""Standard deviations beyond which a row counts as an outlier (Welsch's loss)."""
 SET_ROWS = 10
-"""A longer set weighs as much as so many rows."""
+"""A set weighs at most as much as this many rows."""
 SAMPLE = 120
-"""Rows of a set that are looked at; they are spread evenly over it."""
+"""Maximum rows of a set that are used, spread evenly over it."""
 NUDGE = 1e-4
 
 
@@ -65,7 +65,7 @@ def sampled(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
 
 
 class _Fit:
-    """The rows of one fit, and the way from a vector of logarithms to their predictions.
+    """The rows of one fit, and the map from a vector of logarithms to their predictions.
 
     The vector holds the default constants, then the factors of one generation after the other.
     """
@@ -107,7 +107,7 @@ class _Fit:
         return self.weights * np.sign(apart) * FAR * np.sqrt(-np.expm1(-((apart / FAR) ** 2)))
 
     def slopes(self, vector: Any) -> Any:
-        """Derivatives by differences; a factor is nudged for all generations at once, their rows differ."""
+        """Finite differences; a factor is varied for all generations at once: their rows are disjoint."""
         at, rows = self.misses(vector), len(self.measured)
         slopes = np.zeros((rows + len(vector), len(vector)))
         for column in range(len(NAMES) + len(OWN)):

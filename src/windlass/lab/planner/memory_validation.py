@@ -1,8 +1,7 @@
-"""How well memory is predicted on sources that the constants have not seen, and who runs out of it.
+"""Validates memory predictions on sources left out of the fit, and predictions of out-of-memory failures.
 
-Input: published rows (rows.py). Output: a MemoryVerdict. Each set is predicted with constants that were
-fitted to the others, and with an interval from the errors that those had when they were left out themselves
-(fit_memory.py).
+Input: published rows (rows.py). Output: a MemoryVerdict. Each set is predicted with constants fitted to the
+others, and with an interval from the errors of those when they were left out themselves (fit_memory.py).
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from windlass.plan.cost.step_config import TrainingStep
 
 OUT = ("oom", "oom_or_crash")
 FAR_BELOW = 0.5
-"""A step that is predicted to need less of the device than this did not fail for want of memory."""
+"""A failed step with a predicted share of device memory below this did not run out of memory."""
 
 
 @dataclass(frozen=True)
 class SetErrors:
-    """Of one source, predicted without it."""
+    """Errors on one source, predicted without it."""
 
     rows: int
     skipped: dict[str, int]
@@ -53,7 +52,7 @@ class Shortage:
     labelled: int
     labelled_called_fit: int
     crashed: int
-    """Labelled rows that cannot have failed for want of memory (`crashed`)."""
+    """Rows labelled as out of memory that cannot have run out of memory (`crashed`)."""
     short: int
     short_called_fit: int
     ran: int
@@ -75,7 +74,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class MemoryVerdict:
-    """All that is said about memory."""
+    """The result of the memory validation."""
 
     memory_mape: float
     """Mean over the sets that count."""
@@ -87,9 +86,9 @@ class MemoryVerdict:
 def judge_memory(
     rows: Sequence[PublishedRow], known: FittedMemory | None = None, training: Sequence[PublishedRow] = ()
 ) -> MemoryVerdict:
-    """Judge every set, each by constants fitted to the others of `training`, or by `known` if that is given.
+    """Validate every set with constants fitted to the others of `training`, or with `known` if given.
 
-    Without rows to train on, those to be judged are used for that, too.
+    Without `training`, the validated rows are also used for fitting.
     """
     measured = measured_rows(rows)
     folds = {row.set: known for row in rows} if known else _folds(rows, measured_rows(training or rows))
@@ -104,7 +103,7 @@ def judge_memory(
 
 
 def _folds(rows: Sequence[PublishedRow], measured: Measured) -> dict[str, FittedMemory]:
-    """Return what is known without each set; for those without measurements it is what all others say."""
+    """Return the fit without each set; sets without measurements get the fit to all others."""
     everything = without("", measured)
     known = {row.set: everything for row in rows}
     known |= {name: without(name, measured) for name in measured}
@@ -116,7 +115,7 @@ def _folds(rows: Sequence[PublishedRow], measured: Measured) -> dict[str, Fitted
 
 
 def crashed(row: PublishedRow, ran: Mapping[tuple[object, ...], int], known: FittedMemory) -> bool:
-    """Whether a failed row can be explained by memory in no way.
+    """Whether memory cannot explain a failed row.
 
     The software refuses it; or the same layout ran with as large a micro-batch or a larger one; or its
     prediction is so far below the device's memory that no error of the formulas explains it.

@@ -1,14 +1,14 @@
-"""Runs layouts on this machine and holds predictions against what they took.
+"""Runs layouts on this machine and compares predictions with measurements.
 
     trials -> plan each, as any job is planned -> predict from the profile -> run it through the launcher
            -> seconds of its steps, peak memory of its processes -> errors
 
-Seconds are the mean of the quickest quarter of the steps, which is how the probe measured too: both say what
-the machine does when nobody disturbs it. Before and after each trial a short product tells how much slower
-the machine is than when it was probed. That is told and changes nothing: products last for milliseconds, and
-what they meet says little of the seconds that a step takes (docs/log.md). Memory is the largest VmHWM, the
-kernel's high-water mark of resident memory, of any process of the run until its last step: unlike a sample of
-the resident size it misses no peak. Nothing is fitted to the trials.
+Seconds are the mean of the fastest quarter of the steps, as in the probe: both measure the undisturbed
+machine. Before and after each trial a short matrix product shows how much slower the machine is than during
+the probe. That is reported and changes nothing: products take milliseconds, and say little about the seconds
+of a step (docs/log.md). Memory is the largest VmHWM, the kernel's high-water mark of resident memory, of any
+process of the run until its last step: unlike samples of the resident size it misses no peak. Nothing is
+fitted to the trials.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from windlass.spec.run import RUN_FILE, Run
 from windlass.store.store_dir import StoreDir
 
 MIN_STEPS = 4
-"""The first is slow by itself, and a quarter of the others must be at least one."""
+"""The first step is always slow, and a quarter of the others must be at least one."""
 FOLDER = "verify"
 PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
 VOCABULARY = 4096
@@ -44,7 +44,7 @@ VOCABULARY = 4096
 
 @dataclass(frozen=True)
 class Verified:
-    """One layout: what was predicted, and what came."""
+    """One layout: predicted and measured."""
 
     name: str
     parameters: int
@@ -57,7 +57,7 @@ class Verified:
     predicted_bytes: int
     measured_bytes: int
     busy: float
-    """How many times slower a short product was than when the machine was probed."""
+    """How many times slower a short matrix product was than during the probe."""
     parts_s: dict[str, float]
 
     @property
@@ -70,7 +70,7 @@ class Verified:
 
 
 def default_job() -> Job:
-    """A job on a part of Python's own source: real text that is on every machine."""
+    """A job on a part of Python's source: real text that every machine has."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     sources = tuple(str(stdlib / name) for name in PACKAGES)
     return Job(name="verify", corpus=Corpus(sources=sources, tokenizer=TokenizerSpec(vocabulary=VOCABULARY)))
@@ -86,10 +86,10 @@ def verify(
     steps: int,
     tell: Callable[[Verified], None],
 ) -> list[Verified]:
-    """Run all trials; `tell` hears of each as it ends."""
+    """Run all trials; `tell` is called with each result."""
     if steps < MIN_STEPS:
         raise BadInput(f"--steps {steps}: must be at least {MIN_STEPS}")
-    plan_job(trials[0].job(job, steps), home, report)  # builds the corpus once, in sight
+    plan_job(trials[0].job(job, steps), home, report)  # builds the corpus once, with visible progress
     found = []
     for number, trial in enumerate(trials):
         report(Progress("layouts", number, len(trials), "layouts", {"now": trial.name}))
@@ -144,7 +144,7 @@ def _predicted(profile: Profile, run: Run) -> tuple[LocalStep, LocalMemory]:
 
 
 def _brief(run: Run) -> Run:
-    """Leave out what is not a step: nothing but a short evaluation at the end, which a run always has."""
+    """Disable everything but steps and the short final evaluation, which every run has."""
     return run.model_copy(
         update={
             "final_sequences": 2 * run.layout.replicas,
@@ -175,7 +175,7 @@ def _measured(run: Run, folder: Path) -> tuple[float, int]:
 
 
 def peak_bytes() -> int:
-    """Return the largest high-water mark among the processes that this one has started."""
+    """Return the largest high-water mark of this process's children."""
     marks = [0]
     for child in psutil.Process().children():
         status = Path(f"/proc/{child.pid}/status")

@@ -1,11 +1,11 @@
-"""How right predictions are on sources that they were not fitted to.
+"""Validates predictions of step times on sources left out of the fit.
 
     rows -> leave each set out of the fit in turn -> predict it -> errors and whether intervals held
 
-A set is one source: its clusters, software and conventions appear in no other, so an error on a set that was
-left out is the error to expect on a cluster that nobody measured. A set counts if its rows tell the sizes of
-the model and the micro-batch; a row for which these were guessed is predicted and reported, but not counted.
-Intervals are conformal: as wide as nine in ten errors of the other sets when left out, sets weighing alike.
+A set is one source: its clusters, software and conventions appear in no other, so the error on a left-out set
+is the error to expect on a new cluster. A set counts if its rows give the sizes of the model and the
+micro-batch; a row for which these were guessed is predicted and reported, but not counted. Intervals are
+conformal: as wide as nine in ten errors of the other sets when left out; all sets weigh the same.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ SHARED = Path("shared") / "planner" / "training_rows.csv"
 APART = ("bigscience_v100",)
 """Reported, but neither counted nor fitted to: noisy by 40% in its authors' own words."""
 ENOUGH = 4
-"""Sets that a file must have of those that ship, to fit constants without each of them."""
+"""Minimum number of the shipped sets in a file, to fit constants without each of them."""
 COVERED = 0.9
 NARROWEST = 1.25
-"""Factor to either side below which no interval goes: ten sources are too few to promise more."""
+"""Minimum factor of an interval to either side: ten sources are too few for a narrower one."""
 LARGE = 512
-"""Devices from which a row is a large one."""
+"""Number of devices from which a row counts as large."""
 
 
 @dataclass(frozen=True)
 class RowPrediction:
-    """A row beside what was predicted without its set."""
+    """A row, and its prediction without its set."""
 
     row: PublishedRow
     measured: float
@@ -48,7 +48,7 @@ class RowPrediction:
 
     @property
     def error(self) -> float:
-        """Relative to what was measured."""
+        """Relative to the measurement."""
         return self.seconds / self.measured - 1
 
     @property
@@ -62,7 +62,7 @@ class PublishedSource:
 
     rows: int
     predictions: tuple[RowPrediction, ...]
-    """Of rows with whole inputs first, then of rows for which something was guessed."""
+    """First rows with complete inputs, then rows with guessed inputs."""
     skipped: dict[str, int]
     counted: bool
     why: str
@@ -74,15 +74,15 @@ class PublishedSource:
 
 
 def find_rows() -> Path | None:
-    """Return the published rows, where shared/ lies beside the project."""
+    """Return the path of the published rows, if ../shared exists."""
     places = (Path.cwd().parent, *Path(__file__).resolve().parents[5:6])
     return next((place / SHARED for place in places if (place / SHARED).is_file()), None)
 
 
 def rows_to_fit(rows: Sequence[PublishedRow], shipped: Path | None) -> list[PublishedRow]:
-    """Return what constants may be fitted to when `rows` are judged: never a set that does not ship.
+    """Return the rows for fitting when `rows` are validated: only shipped sets.
 
-    Where the published rows are not beside the project, those among `rows` will do if they are enough.
+    Without the published rows, the shipped sets in `rows` are used, if there are enough.
     """
     if shipped is not None:
         return read_rows(shipped)
@@ -91,7 +91,7 @@ def rows_to_fit(rows: Sequence[PublishedRow], shipped: Path | None) -> list[Publ
 
 
 def fitted_rows(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
-    """Return those that constants are fitted to."""
+    """Return the rows that constants are fitted to."""
     return [row for row in rows if row.whole and timed(row) and row.set not in APART]
 
 
@@ -102,7 +102,7 @@ def timed(row: PublishedRow) -> bool:
 def folds(
     rows: Sequence[PublishedRow], sets: Sequence[str], report: Report = silent
 ) -> dict[str, FittedConstants]:
-    """Return for each set constants that were fitted without it, and intervals that do not know it."""
+    """Return for each set the constants and the interval fitted without it."""
     training = fitted_rows(rows)
     found: dict[str, FittedConstants] = {}
     for done, name in enumerate(sets):
@@ -114,7 +114,7 @@ def folds(
 
 
 def refitted(rows: Sequence[PublishedRow], left_out: Mapping[str, FittedConstants]) -> FittedConstants:
-    """Return constants fitted to all sets, with the interval of those that were left out."""
+    """Return constants fitted to all sets, with the interval from left-out sets."""
     training = fitted_rows(rows)
     logs = [
         logarithms([row for row in training if row.set == name], known) for name, known in left_out.items()
@@ -135,7 +135,7 @@ def logarithms(rows: Sequence[PublishedRow], known: FittedConstants) -> np.ndarr
 
 
 def with_interval(known: FittedConstants, logs: Sequence[np.ndarray]) -> FittedConstants:
-    """Set the factors between which nine in ten errors lie, every set weighing the same."""
+    """Set the factors that contain nine in ten errors; every set weighs the same."""
     if not logs:
         return known
     values = np.concatenate(logs)
@@ -150,7 +150,7 @@ def with_interval(known: FittedConstants, logs: Sequence[np.ndarray]) -> FittedC
 def judge(
     rows: Sequence[PublishedRow], left_out: Mapping[str, FittedConstants]
 ) -> dict[str, PublishedSource]:
-    """Predict every row that can be, each set with its own constants; those that ship, where it has none."""
+    """Predict every row that can be predicted, with the constants of its set, else with the shipped ones."""
     sets = sorted({row.set for row in rows})
     return {
         name: _source([r for r in rows if r.set == name], left_out.get(name) or published()) for name in sets
@@ -164,7 +164,7 @@ def _source(rows: Sequence[PublishedRow], known: FittedConstants) -> PublishedSo
     if name in known.sets:
         why = "the constants were fitted to it, and the other sets are not here to fit without it"
     if not whole:
-        why = "no row with whole inputs and a measured time"
+        why = "no row with complete inputs and a measured time"
     return PublishedSource(
         rows=len(rows),
         predictions=tuple(predict(row, known) for row in usable),
@@ -188,5 +188,5 @@ def _reason(row: PublishedRow) -> str:
 
 
 def mape(predictions: Sequence[RowPrediction]) -> float | None:
-    """Return the mean absolute relative error; None for none."""
+    """Return the mean absolute relative error; None without predictions."""
     return sum(abs(one.error) for one in predictions) / len(predictions) if predictions else None

@@ -1,9 +1,8 @@
-"""What choosing a layout by prediction costs, against knowing all measurements.
+"""The cost of choosing a layout by prediction, compared with knowing all measurements.
 
 In a sweep many layouts of one model were measured on the same devices. In each such cell the layout is chosen
-as the planner chooses: of those that are predicted to fit the one that is predicted to be fastest, pipelines
-with a margin (`ranked_s`). Its regret is how much longer it was measured to take than the best one, whether
-that was predicted to fit or not.
+as the planner does: the fastest of those predicted to fit, pipelines with a margin (`ranked_s`). Its regret
+is how much slower it was measured than the best one, whether that was predicted to fit or not.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from windlass.lab.planner.published import RowPrediction
 from windlass.plan.cost.step_config import TrainingStep
 from windlass.plan.cost.step_time import ranked_s
 
-LEAST = 5
-"""Layouts that a cell must have for a choice to mean anything."""
+MIN_LAYOUTS = 5
+"""Minimum number of layouts of a cell for a meaningful choice."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,14 @@ class RegretCell:
 
 
 def cells(predictions: Sequence[RowPrediction], fits: Callable[[TrainingStep], bool]) -> list[RegretCell]:
-    """Choose in every cell; a cell is what has model, devices, batch and sequence in common."""
+    """Choose in every cell; rows of a cell share model, devices, batch and sequence."""
     groups: dict[tuple[object, ...], list[RowPrediction]] = {}
     for one in predictions:
         case = one.row.case
         assert case is not None
         key = (case.sizes, case.device.name, case.devices, case.global_batch, case.sequence)
         groups.setdefault(key, []).append(one)
-    return [_cell(group, fits) for group in groups.values() if len(group) >= LEAST]
+    return [_cell(group, fits) for group in groups.values() if len(group) >= MIN_LAYOUTS]
 
 
 def _rank(one: RowPrediction) -> float:

@@ -1,8 +1,8 @@
-"""Which device a published row means: the accelerator by its name, its network by the words beside it.
+"""The device of a published row: the accelerator by its name, its network by the interconnect column.
 
-Input: the cells `gpu`, `interconnect` and `gpus_per_node`. Output: a Device, or None for a name that the
-catalogue does not hold. The network of one kind of accelerator differs from cluster to cluster by four times,
-so what a row says about it goes before the catalogue.
+Input: the cells `gpu`, `interconnect` and `gpus_per_node`. Output: a Device, or None for a name that is
+not in the catalogue. The network of one kind of accelerator differs between clusters by a factor of four, so
+the row takes precedence over the catalogue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PER_DEVICE = re.compile(r"(\d+) Gbit/s(?: [A-Za-z-]+)* per GPU")
 
 
 def row_device(name: str, interconnect: str, per_machine: int) -> Device | None:
-    """Return the accelerator with the network that the row names."""
+    """Return the accelerator with the network of the row."""
     try:
         device = device_named(name)
     except NotFound:
@@ -29,7 +29,7 @@ def row_device(name: str, interconnect: str, per_machine: int) -> Device | None:
 
 
 def _network_bytes_s(interconnect: str, per_machine: int) -> float | None:
-    """Read "400 Gbit/s NDR IB per GPU" or "4x100 Gbit/s Omni-Path per node", as bytes for one device."""
+    """Parse "400 Gbit/s NDR IB per GPU" or "4x100 Gbit/s Omni-Path per node" as bytes/s of one device."""
     if found := _PER_DEVICE.search(interconnect):
         return float(found[1]) * 1e9 / 8
     if found := _PER_NODE.search(interconnect):

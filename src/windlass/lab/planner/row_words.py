@@ -1,6 +1,6 @@
-"""The words of published rows for sharding, recomputation, precision, attention and software, in ours.
+"""Translates the terms of published rows for sharding, recomputation, precision, attention and software.
 
-Every project has its own; an empty cell means what that software did by default in its time.
+Every project has its own; an empty cell means the default of that software at its time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _KERNELS: tuple[tuple[re.Pattern[str], Attention], ...] = (
 
 @dataclass(frozen=True)
 class Era:
-    """A framework at some time, as the table of constants names it, with its habits."""
+    """A framework at some time, as named in the table of constants, with its defaults."""
 
     software: str
     sequence_parallel: bool
     skips_every_second: bool = False
-    """Whether "selective" means that every second matrix product is computed twice, not attention alone."""
+    """Whether "selective" means to recompute every second matrix product, not only attention."""
 
     def attention_of(self, word: str) -> Attention:
-        """Return the kernel that the word names, or the usual one."""
+        """Return the kernel that the word names, or the default."""
         usual, named = habits_of(self.software).attention, kernel_of(word)
-        flashes = word.lower() == "flash" and usual == "flash3"  # of no version that the word tells
+        flashes = word.lower() == "flash" and usual == "flash3"  # the word gives no version
         return usual if named is None or flashes else named
 
 
@@ -60,12 +60,12 @@ ERAS = (
     ("fsdp", Era("fsdp-2023", False)),
     ("llm.c", Era("llm.c-2024", False)),
 )
-"""By what the name of a framework contains; the first that fits."""
+"""By a substring of the framework's name; the first match counts."""
 EAGER = "-eager"
 OF_2021 = ("V100", "A100")
 
 FULL = ("full", "uniform", "block", "checkpoint", "activation", "yes", "true", "on", "1")
-"""How words for computing all activations twice begin."""
+"""Prefixes of words for full recomputation."""
 PRECISIONS: tuple[tuple[str, Precision], ...] = (
     ("fp4", "float4"), ("float4", "float4"), ("fp8", "float8"), ("float8", "float8"),
     ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
@@ -74,9 +74,9 @@ PRECISIONS: tuple[tuple[str, Precision], ...] = (
 
 
 def era_of(framework: str, notes: str, attention: str = "", gpu: str = "") -> Era:
-    """Return the era of a framework; one that the table lacks is taken for software of today.
+    """Return the era of a framework; an unknown one counts as current software.
 
-    Megatron that has flash attention, or runs on what came after the A100, is not that of 2021.
+    Megatron with flash attention, or on a device newer than the A100, is not that of 2021.
     """
     name = framework.lower()
     era = next((era for word, era in ERAS if word in name), Era("", True))
@@ -89,7 +89,7 @@ def era_of(framework: str, notes: str, attention: str = "", gpu: str = "") -> Er
 
 
 def kernel_of(word: str) -> Attention | None:
-    """Return the kernel of attention that a word names; None for none."""
+    """Return the attention kernel that a word names, or None."""
     return next((kernel for named, kernel in _KERNELS if named.search(word.lower())), None)
 
 
@@ -101,9 +101,9 @@ def precision_of(word: str) -> Precision | None:
 
 
 def sharding_of(word: str, dp: int, cp: int = 1) -> tuple[Sharding, int]:
-    """Return what is divided among how many devices.
+    """Return what is sharded, and over how many devices.
 
-    A stated number is one of data parallelism; devices that divide a sequence divide weights as well.
+    A stated number refers to data parallelism; context-parallel devices shard weights as well.
     """
     lower = word.lower()
     stage = _ZERO.search(lower)

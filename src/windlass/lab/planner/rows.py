@@ -1,8 +1,8 @@
-"""Published measurements: one line of a CSV file, as a Case with what was measured, or why it cannot be one.
+"""Published measurements: each line of a CSV file as a TrainingStep with its measurements, or why it is none.
 
-Input: a file with the columns of `training_rows.csv`. Output: Rows. What a line leaves out is derived where
-arithmetic allows it (dp from the devices, micro-batches from the batch); where it has to be guessed the Row
-says so, so that a judgement can count only the lines whose inputs are whole.
+Input: a file with the columns of `training_rows.csv`. Output: PublishedRows. Missing values are derived if
+possible (dp from the devices, micro-batches from the batch); guessed values are marked, so that a validation
+can count only the lines with complete inputs.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ COLUMNS = {
     "set", "framework", "model", "layers", "hidden", "heads", "seq", "gpu", "n_gpus", "global_batch",
     "micro_batch", "tp", "pp", "sharding", "recompute", "precision", "iter_time_s", "mem_gb", "outcome",
 }  # fmt: skip
-"""Those without which a file is something else; any other may be absent, which is the same as empty."""
+"""Required columns; any other may be absent, which is the same as empty."""
 
 HEAD_WIDTHS = {"qwen3": 128, "gpt-oss": 64, "deepseek": 128, "kimi": 128}
-"""Of families whose heads are not the width divided by their number (model cards); no column tells."""
+"""Head widths of families where it is not width / heads (model cards); there is no column for it."""
 LATENT = (1536, 512)
-"""Ranks of queries and keys/values of DeepSeek-V3 (arXiv:2412.19437) and of those built like it."""
+"""Ranks of queries and keys/values of DeepSeek-V3 (arXiv:2412.19437) and similar models."""
 FIRST_DENSE = {"deepseek": 3, "kimi": 1}
 SHARED_EXPERTS = {"deepseek": 1, "kimi": 1}
 
 WIDE_GRADIENTS = '"Rebalancing layers"'
-"""The section of BLOOM's chronicle from which on gradients were accumulated in float32; no column tells."""
+"""The section of BLOOM's training log from which gradients were accumulated in float32."""
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One line: what was measured, and the step that it was measured on."""
+    """One line: the measurements, and the measured step."""
 
     line: int
     set: str
     label: str
     case: TrainingStep | None
     why: str
-    """Why there is no case; empty when there is one."""
+    """Why there is no step; empty if there is one."""
     guessed: tuple[str, ...]
     seconds: float | None
     memory_bytes: float | None
@@ -57,7 +57,7 @@ class PublishedRow:
 
 
 class _Missing(Exception):
-    """A cell that a Case needs is empty or cannot be understood."""
+    """A required cell is empty or cannot be parsed."""
 
 
 class _Line:
@@ -118,7 +118,7 @@ def _row(number: int, line: _Line) -> PublishedRow:
         why=why,
         guessed=tuple(guessed),
         seconds=_seconds(line),
-        memory_bytes=None if gigabytes is None else gigabytes * 2**30,  # torch and nvidia-smi count in these
+        memory_bytes=None if gigabytes is None else gigabytes * 2**30,  # torch and nvidia-smi use these units
         memory_kind=line.word("mem_kind"),
         outcome=line.word("outcome") or "ok",
     )
@@ -138,7 +138,7 @@ def _label(line: _Line) -> str:
 
 
 def _seconds(line: _Line) -> float | None:
-    """Return the measured step time, from tokens a second where it is not printed."""
+    """Return the measured step time, or derive it from tokens per second."""
     if seconds := line.number("iter_time_s"):
         return seconds
     rate, batch = line.number("tokens_s_gpu"), line.number("global_batch")
@@ -200,7 +200,7 @@ def _case(line: _Line, guessed: list[str]) -> TrainingStep:
 
 
 def _gradient_bytes(line: _Line) -> int | None:
-    """Return what sources say elsewhere; recipes of Megatron-Bridge for speed reduce in bfloat16."""
+    """Return the gradient size, as documented elsewhere; Megatron-Bridge's fast recipes use bfloat16."""
     if WIDE_GRADIENTS in line.word("source"):
         return 4
     return 2 if line.word("framework") == "Megatron-Bridge" else None

@@ -1,8 +1,8 @@
 """Fits the constants of serving engines to measured times.
 
-Input: measured rows. Output: constants of each engine. They are fitted to logarithms, so that being twice
-too slow and twice too fast count the same; each engine is drawn towards the fit of all of them, so that few
-rows do not lead it astray.
+Input: measured rows. Output: constants of each engine. They are fitted to logarithms, so that twice too
+slow and twice too fast count the same; the fit of all engines is the prior of each, so that few rows do not
+mislead it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BOUNDS = {
     "bunched": (1e-3, 1.5),
 }
 PULL = 0.3
-"""Weight of a constant's distance (of its logarithm) from that of all engines, in rows' errors."""
+"""Weight of the prior: distance of a constant's logarithm from that of all engines, in row errors."""
 
 
 def fit(rows: Sequence[Measured]) -> dict[str, Reach]:
-    """Return constants of each engine that the rows name."""
+    """Return the constants of each engine in the rows."""
     if not rows:
         raise BadInput("no row of the file can be predicted, so nothing can be fitted")
     shared = _fitted(rows, START, pull=0.01)
@@ -46,7 +46,7 @@ def fit(rows: Sequence[Measured]) -> dict[str, Reach]:
 
 
 def _fitted(rows: Sequence[Measured], start: Reach, pull: float) -> Reach:
-    """Least squares of logarithms with a soft loss, as some rows were measured while the engine thrashed."""
+    """Least squares of logarithms with a soft loss: some rows were measured while the engine thrashed."""
     from scipy.optimize import least_squares
 
     crowd = _stacked(rows)
@@ -70,7 +70,7 @@ def _reach(theta: Floats) -> Reach:
 
 
 def _stacked(rows: Sequence[Measured]) -> ClosedLoop:
-    """Make one crowd of arrays out of many of numbers."""
+    """Stack the rows into one ClosedLoop of arrays."""
     crowds = [row.crowd for row in rows]
 
     def passes(name: str) -> ForwardPass:

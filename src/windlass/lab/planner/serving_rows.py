@@ -1,4 +1,4 @@
-"""Reads published serving measurements as predictions to be made.
+"""Reads published serving measurements.
 
 Input: a CSV of the columns of serving_rows.csv (system, model, engine, precision, tokens in and out, requests
 at a time, layout, measured milliseconds). Output: for every row a Measured, or the reason why there is none.
@@ -53,7 +53,7 @@ class Rows:
 
 
 def read_serving_rows(path: Path) -> Rows:
-    """Read every row; equal measurements of one layout that is written in two ways count once."""
+    """Read every row; equal measurements of one layout written in two ways count once."""
     try:
         with path.open(newline="") as file:
             table = list(csv.DictReader(file))
@@ -75,22 +75,22 @@ def read_serving_rows(path: Path) -> Rows:
 
 def _measured(row: dict[str, str]) -> Measured | str:
     if row["mode"] != "agg":
-        return "prefill and decoding on devices of their own, whose numbers are mostly not told"
+        return "disaggregated prefill and decoding, whose numbers of devices are mostly not given"
     if row["precision"] not in FORMATS or row["system"] not in SYSTEMS:
-        return f"system {row['system']} or precision {row['precision']} is not known"
+        return f"system {row['system']} or precision {row['precision']} is unknown"
     try:
         model = model_named(row["model"])
     except NotFound:
-        return f"sizes of {row['model']} are not known"
+        return f"sizes of {row['model']} are unknown"
     requests = row.get("concurrency") or row.get("batch_size")
     if not requests or not row["ttft_ms"] or not row["tpot_ms"]:
-        return "requests at a time or a time are not told"
+        return "concurrency or a measured time is missing"
     return _built(row, ModelReplica(model=model, **_layout(row)), int(float(requests)))
 
 
 def _layout(row: dict[str, str]) -> dict[str, Any]:
-    """Return what the row says of the replica; keys and values are taken to be as small as the weights are,
-    down to 8 bits, because rows with more would not have had room for what they were measured with."""
+    """Return the replica of the row. The KV cache is assumed to be as narrow as the weights, down to 8 bits:
+    otherwise some measured rows would not fit."""
     weights = FORMATS[row["precision"]]
     return {
         "device": device_named(SYSTEMS[row["system"]]),
@@ -105,9 +105,9 @@ def _layout(row: dict[str, str]) -> dict[str, Any]:
 def _built(row: dict[str, str], replica: ModelReplica, requests: int) -> Measured | str:
     experts = int(row.get("moe_tp") or 1) * int(row.get("moe_ep") or 1)
     if replica.tp > replica.device.domain or replica.dp > replica.device.domain:
-        return "more devices in a group than fast links join: the row contradicts itself"
+        return "a group with more devices than fast links join: the row contradicts itself"
     if replica.room(1) == 0:
-        return "weights do not fit by our reckoning"
+        return "weights do not fit by our estimate"
     given, output = int(row["isl"]), int(row["osl"])
     return Measured(
         model=replica.model.name,

@@ -1,7 +1,7 @@
-"""Says how wrong serving predictions are on systems and models that their constants were fitted without.
+"""Validates serving predictions on systems and models left out of the fit.
 
 Input: measured rows. Output: errors with each system, then each model, left out of the fit in turn; the
-interval around a prediction that holds WANTED of what was left out, its borders taken from other groups;
+interval around a prediction that contains WANTED of the left-out rows, with bounds from other groups;
 constants fitted to all rows.
 """
 
@@ -26,12 +26,12 @@ Key = Callable[[Measured], str]
 WORST = 5
 WANTED = 0.8
 LEVELS = (0.8, 0.83, 0.86, 0.89, 0.92, 0.95)
-"""Of rows that borders are drawn around; groups differ, so those of some hold fewer of another."""
+"""Share of rows inside the bounds; groups differ, so the bounds of some contain fewer rows of another."""
 
 
 @dataclass(frozen=True)
 class ServingPrediction:
-    """One row, predicted by constants that were fitted without its system or model."""
+    """One row, predicted with constants fitted without its system or model."""
 
     row: Measured
     first_s: float
@@ -48,15 +48,15 @@ class ServingPrediction:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How wrong predictions are on systems and models that the constants were fitted without."""
+    """Errors of predictions on systems and models left out of the fit."""
 
     known: dict[str, Reach]
     """Fitted to all rows."""
     errors: dict[str, dict[str, dict[str, float]]]
-    """What was left out ("system", "model"), its name, figures."""
+    """By what was left out ("system", "model"), then by its name: figures."""
     spread: Spread
     coverage: dict[str, float]
-    """Share of unseen rows that the interval holds, by what is predicted."""
+    """Share of unseen rows inside the interval, by predicted quantity."""
     skipped: dict[str, int]
     worst: tuple[str, ...]
 
@@ -71,15 +71,15 @@ def judge(path: Path) -> Judgement:
     found = {name: left_out(rows.used, by) for name, by in keys.items()}
     errors = {name: _grouped(found[name], by) for name, by in keys.items()}
     worst = sorted(found["system"], key=lambda one: one.token_error, reverse=True)[:WORST]
-    told = tuple(f"{one.row.label} (each token {one.token_error:.0%} off)" for one in worst)
+    labels = tuple(f"{one.row.label} (each token {one.token_error:.0%} off)" for one in worst)
     first, held_first = _interval([_apart(found[n], by, "first_s") for n, by in keys.items()])
     token, held_token = _interval([_apart(found[n], by, "token_s") for n, by in keys.items()])
     coverage = {"first": held_first, "token": held_token}
-    return Judgement(fit(rows.used), errors, Spread(first, token), coverage, rows.skipped, told)
+    return Judgement(fit(rows.used), errors, Spread(first, token), coverage, rows.skipped, labels)
 
 
 def _apart(found: list[ServingPrediction], by: Key, what: str) -> dict[str, Floats]:
-    """Return how many times measured and predicted differ, either way, by what was left out."""
+    """Return the ratios of measured to predicted, by left-out group."""
     groups: dict[str, list[float]] = {}
     for one in found:
         ratio = getattr(one.row, what) / getattr(one, what)
@@ -88,7 +88,7 @@ def _apart(found: list[ServingPrediction], by: Key, what: str) -> dict[str, Floa
 
 
 def _interval(kinds: list[dict[str, Floats]]) -> tuple[tuple[float, float], float]:
-    """Return the narrowest interval that holds enough of unseen systems and models, and how much."""
+    """Return the narrowest interval that contains enough rows of unseen systems and models, and the share."""
     for level in LEVELS:
         held = min(_coverage(groups, level) for groups in kinds)
         if held >= WANTED:
@@ -98,7 +98,7 @@ def _interval(kinds: list[dict[str, Floats]]) -> tuple[tuple[float, float], floa
 
 
 def _coverage(groups: dict[str, Floats], level: float) -> float:
-    """Return the share of rows within the borders that the other groups give."""
+    """Return the share of rows within the bounds from the other groups."""
     inside = 0
     for name, values in groups.items():
         others = [other for key, other in groups.items() if key != name]
@@ -107,7 +107,7 @@ def _coverage(groups: dict[str, Floats], level: float) -> float:
 
 
 def left_out(rows: Sequence[Measured], by: Key) -> list[ServingPrediction]:
-    """Predict every group of rows by what all others teach."""
+    """Predict every group of rows with constants fitted to all others."""
     found = list[ServingPrediction]()
     for group in sorted({by(row) for row in rows}):
         others = [row for row in rows if by(row) != group]

@@ -1,4 +1,4 @@
-"""The layouts that `windlass plan verify` runs: every way to divide a step, at several sizes."""
+"""The layouts that `windlass plan verify` runs: every kind of parallelism, at several sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALL = {"width": 192, "layers": 4, "heads": 4, "context": 128}
 MIDDLE = {"width": 320, "layers": 6, "heads": 4, "context": 256}
 LARGE = {"width": 512, "layers": 8, "heads": 8, "context": 256}
 MAX_PROCESSES = 4
-"""Which divide heads and layers of all three; the cores beyond become threads."""
+"""Sizes that divide heads and layers of all three models; further cores become threads."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class PlanTrial:
     batch: int
     micro_batch: int
     threads: int
-    """Of a single process."""
+    """Threads of a single process."""
     model: dict[str, Any] = field(default_factory=dict)
-    """What differs from the job's own model."""
+    """Differences from the job's own model."""
 
     def job(self, job: Job, steps: int) -> Job:
-        """Return the job as this trial has it."""
+        """Return the job of this trial."""
         train = {"steps": steps, "tokens": None, "time": None, "log_every": 1, "warmup_steps": 0}
         train |= {"batch_sequences": self.batch, "micro_batch_sequences": self.micro_batch}
         machine = {"threads": self.threads, "compile": "off", "precision": "float32", "device": "cpu"}
@@ -45,7 +45,7 @@ class PlanTrial:
 
 
 def trials_for(cores: int, job_model: bool) -> list[PlanTrial]:
-    """Return the trials for a machine, the most telling first; of a job's own model only its layouts."""
+    """Return the trials for a machine, the most informative first; for a job's own model only its layouts."""
     world = 1 << (min(cores, MAX_PROCESSES).bit_length() - 1)
     if job_model:
         return list(_divisions("own", {}, world, cores, batch=8 * world))
@@ -56,7 +56,7 @@ def trials_for(cores: int, job_model: bool) -> list[PlanTrial]:
 def _divisions(
     name: str, model: dict[str, Any], world: int, cores: int, *, batch: int
 ) -> Iterator[PlanTrial]:
-    """Yield every way to divide one model."""
+    """Yield every kind of layout of one model."""
 
     def trial(what: str, layout: str, micro_batch: int, threads: int = cores) -> PlanTrial:
         return PlanTrial(f"{name}-{what}", layout, batch, micro_batch, threads, model)
@@ -73,7 +73,7 @@ def _divisions(
 
 
 def _sizes(world: int, cores: int) -> Iterator[PlanTrial]:
-    """Yield a smaller and a larger model, divided in the ways that cost most."""
+    """Yield a smaller and a larger model, with the most expensive layouts."""
     yield PlanTrial("small-threads", "", 16, 16, cores, SMALL)
     yield PlanTrial("large-threads", "", 4, 4, cores, LARGE)
     if world > 1:

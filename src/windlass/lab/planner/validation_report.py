@@ -1,4 +1,4 @@
-"""All that is said about predictions of measured rows, as one record for people and for programs.
+"""The report of `windlass plan published`: errors of predictions on measured rows.
 
 Input: sources with their predictions (published.py), memory's verdict (memory_validation.py), cells of the
 sweep (regret.py). Output: the record that `windlass plan published --json` prints.
@@ -19,7 +19,7 @@ from windlass.plan.cost.fitted_memory import PUBLISHED
 
 STALLED = 0.05
 SWEEP = "nanotron_ultrascale"
-"""The large sweep, whose cells the regret is taken over; of a file without it, all cells of all sets."""
+"""The large sweep over whose cells the regret is computed; in a file without it, over all cells."""
 
 
 def verdict(
@@ -30,7 +30,7 @@ def verdict(
     worst: int = 8,
     training: Sequence[PublishedRow] = (),
 ) -> dict[str, Any]:
-    """Sum up; `left_out` says that each set was predicted by constants fitted to the others of `training`."""
+    """Summarise; `left_out`: each set was predicted with constants fitted to the others of `training`."""
     memory = judge_memory(rows, None if left_out else PUBLISHED, training)
     counted = {name: source for name, source in sources.items() if source.counted}
     every = [one for source in counted.values() for one in source.whole]
@@ -104,7 +104,7 @@ def _cell(cell: RegretCell) -> dict[str, Any]:
 
 
 def _steady(predictions: Sequence[RowPrediction]) -> list[RowPrediction]:
-    """Leave out runs that got less than STALLED of the peak: no column says what held them up."""
+    """Leave out runs with less than STALLED of the peak: no column says why they were slow."""
     return [one for one in predictions if _utilisation(one) >= STALLED]
 
 

@@ -1,4 +1,4 @@
-"""`windlass prove`: promises of the product, shown on real processes that are killed, frozen or cut off.
+"""`windlass prove`: guarantees of the product, proved on real processes that are killed, frozen or cut off.
 
 Packages: `layouts` (every layout learns the same), `failover` (streams survive their engine), `rollback` (bad
 versions are rolled back), `quota` (limits hold across gateways), `control` (no job is lost or run twice),

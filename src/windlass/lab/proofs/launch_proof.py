@@ -1,9 +1,9 @@
-"""Proves that the death of a rank ends a run soon, whole, and with nothing left behind.
+"""Proves that the death of a rank ends a run soon, with an intact checkpoint and no processes left.
 
-    start the real launcher on a small job -> kill -9 a random rank at a random moment -> look at what is left
+    start the real launcher on a small job -> kill -9 a random rank at a random time -> inspect what is left
 
-Every start goes on from the checkpoint that the death before left, so a torn one would be noticed twice: by
-its manifest, and by the next start.
+Every start resumes from the checkpoint that the last kill left, so a torn one would be noticed twice: by its
+manifest, and by the next start.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from windlass.store.manifest import verify
 from windlass.store.store_dir import StoreDir
 
 PROMISED_S = 5.0
-"""Within which a launcher ends after a rank of its died."""
+"""Maximum seconds from the death of a rank to the end of its launcher."""
 START_S = 180.0
-"""For ranks to be there and to train, on a machine that has much else to do."""
+"""Seconds for ranks to start and train, on a busy machine."""
 EARLY_SHARE = 0.25
-"""Of the kills that come while ranks load and meet; the others come while they train and save."""
+"""Share of kills while ranks load and rendezvous; the others come while they train and save."""
 MOMENT_S = 3.0
 JOB = """
 name = "kills"
@@ -63,19 +63,19 @@ compile = "off"
 
 @dataclass(frozen=True)
 class RankKill:
-    """What one death led to."""
+    """The outcome of one kill."""
 
     rank: int
     training: bool
-    """Whether it came while they trained; else while they started."""
+    """Whether it came while the ranks trained; else while they started."""
     end_s: float
-    """From the death to the end of the launcher."""
+    """From the kill to the end of the launcher."""
     named: bool
-    """Whether the launcher said which rank it was and how it died."""
+    """Whether the launcher reported which rank died and how."""
     orphans: int
     whole: bool
     step: int
-    """Of the newest checkpoint."""
+    """Step of the newest checkpoint."""
 
 
 def prove_kills(
@@ -94,13 +94,13 @@ def prove_kills(
         tell(f"kill {number}: rank {kill.rank} while {phase}: ended in {kill.end_s:.2f} s, step {kill.step}")
     with _launcher(folder, workers, resume=True) as launcher:
         before = _run(folder).step
-        _await(launcher, lambda: _run(folder).step > before, f"go on from step {before}")
+        _await(launcher, lambda: _run(folder).step > before, f"resume from step {before}")
         _stopped(launcher)
     return {"figures": figures(kills), "kills": [kill.__dict__ for kill in kills]}
 
 
 def figures(kills: Sequence[RankKill]) -> dict[str, float]:
-    """Sum up what the kills led to."""
+    """Summarise the kills."""
     return {
         "kills": len(kills),
         "kills_while_training": sum(kill.training for kill in kills),
@@ -114,13 +114,13 @@ def figures(kills: Sequence[RankKill]) -> dict[str, float]:
 
 
 def _kill_once(folder: Path, workers: int, rng: random.Random) -> RankKill:
-    """Go on with the run, kill one of its ranks, and look at what is left."""
+    """Resume the run, kill one of its ranks, and inspect what is left."""
     rank, training, moment_s = rng.randrange(workers), rng.random() >= EARLY_SHARE, rng.uniform(0, MOMENT_S)
     resumes, step = _resumes(folder), _run(folder).step
     with _launcher(folder, workers, resume=True) as launcher:
         _await(launcher, lambda: len(_ranks(folder)) == workers, "start all ranks")
         if training:
-            _await(launcher, lambda: len(_resumes(folder)) > len(resumes), "go on")
+            _await(launcher, lambda: len(_resumes(folder)) > len(resumes), "resume")
         time.sleep(moment_s)
         _victim(folder, rank).kill()
         end_s = _seconds_to_end(launcher)
@@ -134,7 +134,7 @@ def _kill_once(folder: Path, workers: int, rng: random.Random) -> RankKill:
 
 
 def _prepared(folder: Path) -> Path:
-    """Make an empty directory with a small text and a job on it."""
+    """Make a directory with a small text and a job file for it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     texts = list(pydoc_data.topics.topics.values())[:20]
@@ -145,7 +145,7 @@ def _prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _launcher(folder: Path, workers: int, *, resume: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """The command as a user gives it; what it says goes into said.txt."""
+    """Run the command as a user types it; its output goes to said.txt."""
     words = ["train", "job.toml", "--home", str(folder / "home"), "--workers", str(workers)]
     with (folder / "said.txt").open("wb") as said:
         process = subprocess.Popen(
@@ -171,13 +171,13 @@ def _await(launcher: subprocess.Popen[bytes], seen: Callable[[], bool], what: st
 
 
 def _stopped(launcher: subprocess.Popen[bytes]) -> None:
-    """Stop a run in good order."""
+    """Stop a run gracefully."""
     launcher.send_signal(signal.SIGINT)
     _seconds_to_end(launcher)
 
 
 def _seconds_to_end(launcher: subprocess.Popen[bytes]) -> float:
-    """Wait for the launcher; one that hangs is given up after far more than it promises."""
+    """Wait for the launcher; the timeout is far above the guaranteed time."""
     begin = time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):
         launcher.wait(12 * PROMISED_S)
@@ -189,7 +189,7 @@ def _run(folder: Path) -> RunFolder:
 
 
 def _ranks(folder: Path) -> dict[int, psutil.Process]:
-    """Return the living ranks of the run, however they were started and whoever their parent is."""
+    """Return the live ranks of the run, regardless of their parent process."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -212,7 +212,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _resumes(folder: Path) -> list[int]:
-    """Return the steps from which the run went on, by its journal."""
+    """Return the steps from which the run resumed, by its journal."""
     journal = Journal(StoreDir(_run(folder).path), JOURNAL)
     return [int(event["step"]) for event in journal.read() if event.get("event") == "resumed"]
 

@@ -1,10 +1,10 @@
-"""Proves that replication loses nothing: versions are registered while all that can go wrong does.
+"""Proves that replication loses no version while processes, requests and sites fail.
 
     home: sites replicate --watch -> an S3 server -> three sites: sites replicate --site ... --watch
 
-Everybody reaches the store through a proxy of its own that delays, breaks and refuses requests. Processes are
-killed (SIGKILL) at random moments and started again; one site is cut off altogether while versions are made,
-and mended later. In the end every site must have every version, each byte as it was at home.
+Every process reaches the store through its own proxy, which delays, breaks and refuses requests. Processes
+are killed (SIGKILL) at random times and started again; one site is cut off while versions are registered, and
+reconnected later. In the end every site must have every version, identical to the home's.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ NAME = "proof"
 SIZES = (1 << 20, 20 << 20)
 PAUSES_S = (0.5, 2.5)
 RATE = "12MiB"
-"""A second: slow enough that most kills come while something is under way."""
+"""Bytes per second: slow enough that most kills come during a transfer."""
 TROUBLE = FaultRates(late=0.1, late_s=0.1, cut=0.03, error=0.05)
 SILENCE = FaultRates(cut=1.0)
 LONGEST_S = 300.0
 LOOK_EVERY_S = 0.1
 TAIL = 1000
-"""Characters of a log that are shown when something went wrong."""
+"""Characters of a log that are shown after a failure."""
 
 
 def prove_replication(
     home: Path, say: Callable[[str], None], *, versions: int = 20, kills: int = 20, seed: int = 1
 ) -> dict[str, Any]:
-    """Do the proof in HOME/prove/replication; `figures` has what was lost, which must be nothing.
+    """Run the proof in HOME/prove/replication; `figures` counts the losses, which must be zero.
 
-    Where something was, `logs` has what everybody said last.
+    If there were any, `logs` has the end of every log.
     """
     program = find_server()
     if program is None:
@@ -66,12 +66,12 @@ def prove_replication(
         proxies = {
             name: stack.enter_context(_proxy(storage, seed + i)) for i, name in enumerate((HOME, *SITES))
         }
-        cast = stack.enter_context(_Cast(folder, storage, proxies))
-        play = _Play(folder, cast, random.Random(seed), say)
-        play.run(versions, kills)
-        needed = sum(open_depot(f"{storage.url}/depot").vault.chunks().values())
-        figures = play.figures(needed)
-        said = {} if is_lossless(figures) else {name: cast.said(name) for name in proxies}
+        processes = stack.enter_context(_Processes(folder, storage, proxies))
+        proof = _Proof(folder, processes, random.Random(seed), say)
+        proof.run(versions, kills)
+        needed = sum(open_depot(f"{storage.url}/depot").repository.chunks().values())
+        figures = proof.figures(needed)
+        said = {} if is_lossless(figures) else {name: processes.said(name) for name in proxies}
     shutil.rmtree(folder, ignore_errors=True)
     return {"figures": figures, **({"logs": said} if said else {})}
 
@@ -80,15 +80,15 @@ def is_lossless(figures: dict[str, Any]) -> bool:
     return not figures["lost"] and not figures["different"]
 
 
-class _Cast:
-    """The processes, each with its own home and its own way to the store."""
+class _Processes:
+    """The processes, each with its own home and its own proxy to the store."""
 
     def __init__(self, folder: Path, storage: FaultyStorage, proxies: dict[str, FaultProxy]) -> None:
         self._folder, self._storage, self.proxies = folder, storage, proxies
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._file = folder / "sites.toml"
 
-    def __enter__(self) -> _Cast:
+    def __enter__(self) -> _Processes:
         sites = "".join(
             f'[[site]]\nname = "{name}"\naddresses = ["192.0.2.{i}"]\nurl = "http://192.0.2.{i}"\n'
             for i, name in enumerate(SITES, 1)
@@ -136,16 +136,16 @@ class _Cast:
             )
 
     def said(self, name: str) -> str:
-        """Return the end of what a process has written."""
+        """Return the end of a process's log."""
         return (self._folder / f"{name}.log").read_text(errors="replace")[-TAIL:]
 
 
 @dataclass
-class _Play:
-    """What happens, in order, and what is counted."""
+class _Proof:
+    """The steps of the proof, and the counts."""
 
     folder: Path
-    cast: _Cast
+    processes: _Processes
     random: random.Random
     say: Callable[[str], None]
     kills: int = 0
@@ -156,25 +156,25 @@ class _Play:
 
     def run(self, versions: int, kills: int) -> None:
         began = time.monotonic()
-        for proxy in self.cast.proxies.values():
+        for proxy in self.processes.proxies.values():
             proxy.faults = TROUBLE
         struck = [round(versions * i / kills) for i in range(kills)]
         for number in range(versions):
             if number == versions // 3:
                 self.say(f"{CUT} is cut off")
-                self.cast.proxies[CUT].faults = SILENCE
+                self.processes.proxies[CUT].faults = SILENCE
             self._register(number)
             for _ in range(struck.count(number)):
                 time.sleep(self.random.uniform(*PAUSES_S))
-                self.cast.strike(self.random.choice(tuple(self.cast.proxies)))
+                self.processes.strike(self.random.choice(tuple(self.processes.proxies)))
                 self.kills += 1
-        self.say(f"{versions} versions are registered, {self.kills} processes were killed")
+        self.say(f"{versions} versions registered, {self.kills} processes killed")
         self._await([name for name in SITES if name != CUT])
-        self.say(f"{CUT} is mended")
+        self.say(f"{CUT} is connected again")
         there = self._held(CUT).keys()
         self.behind_bytes = sum(size for key, size in self._sizes().items() if key not in there)
         healed = time.monotonic()
-        self.cast.proxies[CUT].faults = TROUBLE
+        self.processes.proxies[CUT].faults = TROUBLE
         self._await(list(SITES))
         self.heal_s = time.monotonic() - healed
         self.seconds = time.monotonic() - began
@@ -187,7 +187,7 @@ class _Play:
             lost += len(wanted.keys() - there.keys())
             different += sum(there[key] != wanted[key] for key in wanted.keys() & there.keys())
             different += self._damaged(site)
-        proxies = self.cast.proxies
+        proxies = self.processes.proxies
         fates = [proxy.counts for proxy in proxies.values()]
         return {
             "versions": len(wanted),
@@ -224,9 +224,9 @@ class _Play:
     def _await(self, sites: list[str]) -> None:
         until, wanted = time.monotonic() + LONGEST_S, self._held(HOME).keys()
         while any(self._held(site).keys() != wanted for site in sites):
-            self.cast.check()
+            self.processes.check()
             if time.monotonic() > until:
-                return  # what is missing is counted as lost
+                return  # missing versions are counted as lost
             time.sleep(LOOK_EVERY_S)
 
     def _held(self, name: str) -> dict[str, str]:
@@ -237,7 +237,7 @@ class _Play:
         return {str(v): v.manifest.bytes for v in Registry(self.folder / HOME).versions(NAME)}
 
     def _damaged(self, site: str) -> int:
-        """Count the versions whose bytes are not what their manifest says."""
+        """Count the versions whose bytes do not match their manifest."""
         count = 0
         for version in Registry(self.folder / site).versions(NAME):
             try:

@@ -1,10 +1,10 @@
-"""Loses everything but the backup, brings it back, and asks with a key of before.
+"""Proves that a restored home works: everything but the backup is deleted, restored and used with an old key.
 
     a home with a model, a key and an unfinished run -> backup -> more work, which will be lost -> rm -rf
-    -> restore -> one request with the old key -> the run goes on from its checkpoint
+    -> restore -> one request with the old key -> the run resumes from its checkpoint
 
-Everything is real: a model that was trained, a service with its database, processes that answer, and where
-SeaweedFS is installed an S3 server.
+Everything is real: a trained model, a service with its database and processes, and an S3 server if SeaweedFS
+is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from windlass.backup.contents import newest_write_s
 from windlass.backup.make import BackupOptions, Made, make
-from windlass.backup.repository import open_vault
+from windlass.backup.repository import open_repository
 from windlass.backup.restore import Restored, restore
 from windlass.backup.smoke_test import answer_of
 from windlass.lab.chaos.storage import find_server, storing
@@ -39,32 +39,32 @@ PROVER = Actor("", "windlass prove restore")
 MODEL = ModelSpec(family="llama", layers=2, width=64, heads=4, context=128)
 STEPS = 40
 LONGER = 4
-"""Times as many steps has the run that is stopped on its way."""
+"""The run that is stopped early has this many times the steps."""
 SECRET = b"a secret of the proof"
 
 
 def prove_restore(
     home: Path, say: Callable[[str], None], *, to: str = "folder", steps: int = STEPS
 ) -> dict[str, Any]:
-    """Do the proof in HOME/prove/restore; `to` is folder, s3 or a URL.
+    """Run the proof in HOME/prove/restore; `to` is folder, s3 or a URL.
 
-    A key that was made after the last snapshot is lost, and no other.
+    Only a key made after the last snapshot is lost.
     """
     scratch = home / "prove" / "restore"
     shutil.rmtree(scratch, ignore_errors=True)
     subject = scratch / "home"
     with _store(scratch, to) as url:
         token = _furnish(subject, steps, say)
-        before = _asked(subject, token)
-        made = make(subject, open_vault(url, SECRET, create=True), BackupOptions(corpora=True))
+        before = _answer(subject, token)
+        made = make(subject, open_repository(url, SECRET, create=True), BackupOptions(corpora=True))
         say(f"backed up: {made.snapshot.bytes} bytes, {made.sent.sent_bytes} sent, {made.seconds:.2f} s")
-        again = make(subject, open_vault(url, SECRET), BackupOptions(corpora=True))
+        again = make(subject, open_repository(url, SECRET), BackupOptions(corpora=True))
         _late_work(subject, url)
         shutil.rmtree(subject)
-        say("everything but the backup is gone")
+        say("everything but the backup is deleted")
         began = time.monotonic()
-        back = restore(open_vault(url, SECRET), subject)
-        after = _asked(subject, token)
+        back = restore(open_repository(url, SECRET), subject)
+        after = _answer(subject, token)
         keys = _keys(subject)
         answered_s = time.monotonic() - began
         say(f"restored in {back.seconds:.2f} s, the first answer after {answered_s:.2f} s")
@@ -118,7 +118,7 @@ def _store(scratch: Path, to: str) -> Iterator[str]:
 
 
 def _furnish(home: Path, steps: int, say: Callable[[str], None]) -> str:
-    """Make a home with all that matters; return the token of its key."""
+    """Make a home with a model, a key and an unfinished run; return the token of the key."""
     say(f"training a small model, {steps} steps, and half of another")
     done = prepare(_job(steps), home, silent)
     if not train(done, lambda _: None):
@@ -134,13 +134,13 @@ def _furnish(home: Path, steps: int, say: Callable[[str], None]) -> str:
 
 
 def _half(folder: RunFolder) -> None:
-    """Let a run be stopped after its first checkpoint, as a person would."""
-    asked = False
+    """Run until the first checkpoint, then stop the run as a user would."""
+    stop_requested = False
 
     def tell(event: dict[str, Any]) -> None:
-        nonlocal asked
-        if event.get("event") == "checkpoint" and not asked:
-            asked = True
+        nonlocal stop_requested
+        if event.get("event") == "checkpoint" and not stop_requested:
+            stop_requested = True
             stop(folder, by="windlass prove restore")
 
     train(folder, tell)
@@ -149,13 +149,13 @@ def _half(folder: RunFolder) -> None:
 
 
 def _late_work(home: Path, url: str) -> None:
-    """Do something after the last snapshot: it will be lost, and the store will know of it."""
+    """Make changes after the last snapshot: they will be lost, and the restore must report them."""
     database = open_state(sqlite_url(home / "service.db"))
     try:
         ApiKeys(database).make("late", PROVER)
     finally:
         database.close()
-    open_vault(url, SECRET).see(newest_write_s=newest_write_s(home), at_s=time.time())
+    open_repository(url, SECRET).see(newest_write_s=newest_write_s(home), at_s=time.time())
 
 
 def _keys(home: Path) -> set[str]:
@@ -166,18 +166,18 @@ def _keys(home: Path) -> set[str]:
         database.close()
 
 
-def _asked(home: Path, token: str) -> str:
-    """Serve the home's model with its own keys, and ask with one of them."""
+def _answer(home: Path, token: str) -> str:
+    """Serve the home's model with its own keys, and send a request with one of them."""
     version = Registry(home).find("proof@prod")
     return answer_of(version, home / "logs", state=sqlite_url(home / "service.db"), key=token)
 
 
 def _resumed(home: Path, steps: int) -> tuple[int, int]:
-    """Go on with the unfinished run; return where it stood and where it ended."""
+    """Resume the unfinished run; return its first and last step."""
     folder = find_resumable(_job(LONGER * steps, name="half"), home)
     stood = folder.step
     if not train(folder, lambda _: None) or not folder.finished:
-        raise ProcessFailed(f"run {folder.name} did not go on")
+        raise ProcessFailed(f"run {folder.name} did not resume")
     return stood, LONGER * steps
 
 

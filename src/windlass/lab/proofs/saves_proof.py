@@ -1,8 +1,8 @@
-"""Proves that a save may die at any byte: the newest whole checkpoint always loads.
+"""Proves that a save may be killed at any byte: the newest complete checkpoint always loads.
 
     a real writer saves -> it kills itself with SIGKILL inside a write, at a random byte -> another loads
 
-The writer is the code that runs save with, in processes that are forked for each save.
+The writer is the code that runs use to save, in a process forked for each save.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def prove_saves(home: Path, times: int, tell: Callable[[str], None], *, seed: in
 
 
 def is_proved(figures: dict[str, Any]) -> bool:
-    """Say whether every save that was to die did, and everything loaded afterwards."""
+    """Whether every save was killed as intended, and every checkpoint loaded afterwards."""
     return bool(figures["saves"] == figures["killed"] == figures["loaded"] == figures["newest_whole"])
 
 

@@ -1,15 +1,17 @@
-"""A fleet that exists only in memory, driven by the code that drives real ones, faster than time.
+"""Simulates a fleet in memory, driven by the real control plane, faster than real time.
 
     arrivals, faults, loads of services -> events -> SimulatedBackend <- Reconciler <- decide (admission)
                                                           |                 |
-                                                       Tally            MemoryLedger -> report, picture
+                                                       UsageIntegrals      MemoryLedger -> report, plot
 
-The reconcile loop (control.plane), the queue's decision (control.scheduler) and the autoscaler
-(supervisor.autoscale) are the real ones; simulated are the machines, what runs on them, and the clock.
+The reconcile loop (control.plane), the scheduler (control.scheduler) and the autoscaler
+(supervisor.autoscale) are the real ones; the nodes, the jobs and the clock are simulated.
 
-scenario.py says what is simulated, workload.py makes jobs and faults of it, fleet.py holds the machines,
-sim_job.py what becomes of a job on them, backend.py is the face that the control plane sees, services.py lets
-the autoscaler ask for replicas, usage.py counts where the time of the machines goes, and report.py says it.
+`simulation` runs the loop. `scenario` reads what is simulated, `workload` draws jobs and faults, `fleet`
+holds the nodes, `sim_job` the progress of a job, `events` the clock. `backend` is the cluster backend that
+the control plane sees, `memory_store` its job tables. `services` lets the autoscaler request replicas.
+`usage` integrates how the nodes' time is spent, `samples` samples the fleet, `report` computes the figures
+and `plot` draws them.
 
-Start at simulation.py.
+Start at `simulation`.
 """

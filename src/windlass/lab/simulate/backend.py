@@ -1,8 +1,9 @@
-"""A cluster as the control plane sees one (cluster.backend), and what happens in it.
+"""The simulated cluster backend (cluster.backend), and what happens in it.
 
-A group's members get machines all at once or not at all, start, load what was saved, and work; the gang works
-when all of it runs, an elastic one when its fewest do. A gang that loses a machine goes back to its last save
-and waits for another machine; an elastic one goes on with those that are left. Who is stopped saves first.
+A group's members get nodes all at once or not at all, start, load the checkpoint, and work; a gang works when
+all of its members run, an elastic group when its minimum does. A gang that loses a node rolls back to its
+last checkpoint and waits for another node; an elastic group continues with the rest. A stopped group saves
+first.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from windlass.lab.simulate.events import Events
 from windlass.lab.simulate.fleet import SimulatedFleet
 from windlass.lab.simulate.sim_job import SimJob
 from windlass.lab.simulate.usage import UsageIntegrals
-from windlass.lab.simulate.workload import Misfortune
+from windlass.lab.simulate.workload import FaultModel
 from windlass.spec.errors import BadInput, InUse, NotFound
 
 REFORM_S = 15.0
-"""For the members of an elastic job to meet again after one came or went."""
+"""Seconds for the members of an elastic job to regroup after a member joined or left."""
 END_S = 2.0
-"""For processes to end that have nothing to save."""
+"""Seconds for processes to end that have nothing to save."""
 
 Place = Literal["pending", "lost", "starting", "running", "done"]
 SHOWN: dict[Place, State] = {"lost": "running", "starting": "pending"}
@@ -31,13 +32,13 @@ SHOWN: dict[Place, State] = {"lost": "running", "starting": "pending"}
 
 @dataclass(slots=True)
 class SimulatedMember:
-    """One member: its machine, and how far it is."""
+    """One member: its node, and its state."""
 
     place: Place = "pending"
     row: int = -1
     since_s: float = 0.0
     turn: int = 0
-    """Grows when the seat is taken anew, so that what was planned for it before is void."""
+    """Grows with every assignment, so that events planned for an earlier one are void."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,33 +47,33 @@ class SimulatedGroup:
 
     group: Group
     life: SimJob
-    seats: list[SimulatedMember] = field(default_factory=list)
+    members: list[SimulatedMember] = field(default_factory=list)
     phase: Literal["idle", "warming", "working", "leaving", "over"] = "idle"
     turn: int = 0
     stopping: bool = False
     counted: tuple[float, ...] = ()
-    """Members by kind of time, as the tally has them."""
+    """Members by kind of time, as the usage integrals have them."""
     standing: GroupStatus | None = None
-    """As it was told last; None when it has changed."""
+    """The last reported status; None if it has changed."""
 
     def number(self, place: Place) -> int:
-        return sum(seat.place == place for seat in self.seats)
+        return sum(member.place == place for member in self.members)
 
 
 class SimulatedBackend:
-    """Groups on a simulated fleet. `lives` says what is behind the key of a group."""
+    """Groups on a simulated fleet. `lives` maps the key of a group to its job."""
 
     def __init__(
-        self, fleet: SimulatedFleet, events: Events, misfortune: Misfortune, tally: UsageIntegrals
+        self, fleet: SimulatedFleet, events: Events, fault_model: FaultModel, tally: UsageIntegrals
     ) -> None:
         self.lives: dict[str, SimJob] = {}
         self.runs: dict[str, SimulatedGroup] = {}
         self.healed_s: list[float] = []
-        """From each failure until the job ran as it was asked for."""
+        """Seconds from each failure until the job ran as requested."""
         self.twice = 0
-        """Jobs that were launched again after their end, or ended again: must stay 0."""
+        """Jobs launched or ended again after their end: must stay 0."""
         self.changed = True
-        self._fleet, self._events, self._misfortune, self._tally = fleet, events, misfortune, tally
+        self._fleet, self._events, self._fault_model, self._tally = fleet, events, fault_model, tally
         self._guests: list[dict[str, SimulatedGroup]] = [{} for _ in range(fleet.size)]
         self._unnoticed: dict[int, list[SimulatedGroup]] = {}
         self._unplaced: dict[str, SimulatedGroup] = {}
@@ -82,7 +83,7 @@ class SimulatedBackend:
         if run is None:
             life = self.lives.get(group.key)
             if life is None:
-                raise BadInput(f"group {group.key}: the simulation knows no such work")
+                raise BadInput(f"group {group.key}: unknown job")
             self.twice += life.ended_s is not None
             run = self.runs[group.key] = SimulatedGroup(check(group), life)
             life.launches += 1
@@ -111,7 +112,7 @@ class SimulatedBackend:
         if works:
             run.life.pause(self._events.now_s)
         run.phase, run.turn = "leaving", run.turn + 1
-        self._events.after(self._misfortune.save_s() if works else END_S, self._leave, run, works)
+        self._events.after(self._fault_model.save_s() if works else END_S, self._leave, run, works)
         self._account(run)
 
     def scale(self, key: str, count: int) -> None:
@@ -129,7 +130,7 @@ class SimulatedBackend:
         return ClusterState(nodes, tuple([run.standing or self._standing(run) for run in runs]))
 
     def fail(self, rows: Iterable[int]) -> list[SimulatedGroup]:
-        """Let machines be gone, all in one moment; return whom it hit."""
+        """Fail nodes, all at the same time; return the affected groups."""
         self._tally.advance(self._events.now_s)
         hit: dict[str, SimulatedGroup] = {}
         for row in rows:
@@ -139,9 +140,9 @@ class SimulatedBackend:
             hit.update(guests)
             for run in guests.values():
                 self._account(run, gone=True)
-                for seat in run.seats:
-                    if seat.row == row:
-                        seat.place, seat.row, seat.turn = "lost", -1, seat.turn + 1
+                for member in run.members:
+                    if member.row == row:
+                        member.place, member.row, member.turn = "lost", -1, member.turn + 1
             self._unnoticed[row] = list(guests.values())
             guests.clear()
             self._fleet.fail(row)
@@ -151,14 +152,14 @@ class SimulatedBackend:
         return list(hit.values())
 
     def notice(self, row: int) -> None:
-        """The cluster says that a machine is gone, and looks for others for those that were on it."""
+        """The cluster detects that a node failed, and reschedules the members that were on it."""
         if row not in self._unnoticed:
             return
         self._fleet.notice(row)
         for run in self._unnoticed.pop(row):
-            for seat in run.seats:
-                if seat.place == "lost":
-                    seat.place, seat.since_s = "pending", self._events.now_s
+            for member in run.members:
+                if member.place == "lost":
+                    member.place, member.since_s = "pending", self._events.now_s
             if self.runs.get(run.group.key) is run and not run.stopping:
                 self._touch(run)
                 self._place(run)
@@ -170,28 +171,28 @@ class SimulatedBackend:
         self.changed = True
 
     def _resize(self, run: SimulatedGroup, count: int) -> None:
-        if count == len(run.seats) and "pending" not in (seat.place for seat in run.seats):
+        if count == len(run.members) and "pending" not in (member.place for member in run.members):
             return
         self._touch(run)
         run.group = replace(run.group, count=count)
         running = run.number("running")
-        while len(run.seats) > count:
-            self._release(run, run.seats.pop())
+        while len(run.members) > count:
+            self._release(run, run.members.pop())
         now_s = self._events.now_s
-        run.seats += [SimulatedMember(since_s=now_s) for _ in range(count - len(run.seats))]
+        run.members += [SimulatedMember(since_s=now_s) for _ in range(count - len(run.members))]
         if run.number("running") < running:
             self._settle(run)
         self._place(run)
         self._note_healed(run)
 
     def _place_waiting(self) -> None:
-        """Try again for those without machines; by priority, then in the order in which they came."""
+        """Try to place waiting members; by priority, then in order of arrival."""
         for run in sorted(self._unplaced.values(), key=lambda run: -run.group.priority):
             self._place(run)
 
     def _place(self, run: SimulatedGroup) -> None:
-        """Give machines to members that have none: to all of them, or to none."""
-        pending = [seat for seat in run.seats if seat.place == "pending"]
+        """Place the pending members: all of them, or none."""
+        pending = [member for member in run.members if member.place == "pending"]
         self._unplaced.pop(run.group.key, None)
         if pending and not run.stopping and run.phase != "over":
             group, need = run.group, vector(run.life.job.need)
@@ -200,33 +201,38 @@ class SimulatedBackend:
                 self._unplaced[run.group.key] = run
             else:
                 rows = (row for row, n in zip(gang.rows, gang.each, strict=True) for _ in range(n))
-                self._seat(run, pending, [int(row) for row in rows])
+                self._assign(run, pending, [int(row) for row in rows])
         self._account(run)
 
-    def _seat(self, run: SimulatedGroup, seats: list[SimulatedMember], rows: list[int]) -> None:
+    def _assign(self, run: SimulatedGroup, members: list[SimulatedMember], rows: list[int]) -> None:
         self._touch(run)
         need = vector(run.life.job.need)
-        for seat, row in zip(seats, rows, strict=True):
+        for member, row in zip(members, rows, strict=True):
             self._fleet.take(row, need)
             self._guests[row][run.group.key] = run
-            seat.place, seat.row, seat.since_s, seat.turn = "starting", row, self._events.now_s, seat.turn + 1
-        turns = [(seat, seat.turn) for seat in seats]
-        self._events.after(self._misfortune.launch_s(len(seats)), self._started, run, turns)
+            member.place, member.row, member.since_s, member.turn = (
+                "starting",
+                row,
+                self._events.now_s,
+                member.turn + 1,
+            )
+        turns = [(member, member.turn) for member in members]
+        self._events.after(self._fault_model.launch_s(len(members)), self._started, run, turns)
 
     def _started(self, run: SimulatedGroup, turns: list[tuple[SimulatedMember, int]]) -> None:
         if run.stopping:
             return
-        for seat, turn in turns:
-            if seat.turn == turn and seat.place == "starting":
-                seat.place, seat.since_s = "running", self._events.now_s
+        for member, turn in turns:
+            if member.turn == turn and member.place == "starting":
+                member.place, member.since_s = "running", self._events.now_s
         self._touch(run)
         self._settle(run)
 
     def _settle(self, run: SimulatedGroup) -> None:
-        """Let work begin, go on or stop, by who is there."""
+        """Start, continue or stop work, depending on the running members."""
         self._tally.advance(self._events.now_s)
         if run.phase in ("idle", "warming", "working"):
-            able = 0 < self._fewest(run) <= run.number("running")
+            able = 0 < self._min_members(run) <= run.number("running")
             if run.phase == "working":
                 run.life.pause(self._events.now_s)
                 self._warm(run, REFORM_S) if able else self._halt(run)
@@ -238,9 +244,9 @@ class SimulatedBackend:
             self._lose(run)
         self._account(run)
 
-    def _fewest(self, run: SimulatedGroup) -> int:
-        least = run.life.job.least
-        return run.group.count if least is None else min(least, run.group.count)
+    def _min_members(self, run: SimulatedGroup) -> int:
+        minimum = run.life.job.min_members
+        return run.group.count if minimum is None else min(minimum, run.group.count)
 
     def _warm(self, run: SimulatedGroup, for_s: float) -> None:
         run.phase, run.turn = "warming", run.turn + 1
@@ -260,7 +266,7 @@ class SimulatedBackend:
         now_s, life = self._events.now_s, run.life
         self._tally.advance(now_s)
         run.phase = "working"
-        running = [seat.row for seat in run.seats if seat.place == "running"]
+        running = [member.row for member in run.members if member.place == "running"]
         slowest = min(self._fleet.speed[row] for row in running)
         life.work(len(running) / life.job.members * slowest, now_s)
         if not life.job.endless:
@@ -283,39 +289,39 @@ class SimulatedBackend:
         run.life.ended_s = self._events.now_s
         run.phase, run.turn = "over", run.turn + 1
         self._unplaced.pop(run.group.key, None)
-        for seat in run.seats:
-            self._release(run, seat)
-            seat.place = "done"
+        for member in run.members:
+            self._release(run, member)
+            member.place = "done"
 
     def _leave(self, run: SimulatedGroup, saved: bool) -> None:
-        """The group is gone; what it had done is saved, unless a machine went before that."""
+        """Remove the group; its progress is saved, unless a node failed before that."""
         self._touch(run)
         if saved:
             run.life.save()
         self._remove(run)
 
     def _remove(self, run: SimulatedGroup) -> None:
-        while run.seats:
-            self._release(run, run.seats.pop())
+        while run.members:
+            self._release(run, run.members.pop())
         self._unplaced.pop(run.group.key, None)
         del self.runs[run.group.key]
 
-    def _release(self, run: SimulatedGroup, seat: SimulatedMember) -> None:
-        if seat.row < 0:
+    def _release(self, run: SimulatedGroup, member: SimulatedMember) -> None:
+        if member.row < 0:
             return
         self._account(run, gone=True)
-        row, seat.row, seat.turn = seat.row, -1, seat.turn + 1
+        row, member.row, member.turn = member.row, -1, member.turn + 1
         self._fleet.give(row, vector(run.life.job.need))
-        if all(other.row != row for other in run.seats):
+        if all(other.row != row for other in run.members):
             self._guests[row].pop(run.group.key, None)
 
     def _touch(self, run: SimulatedGroup) -> None:
-        """Whoever looks next sees something new; time up to here is counted as it was."""
+        """Mark the group as changed; time up to now is accounted as before."""
         self._tally.advance(self._events.now_s)
         run.standing, self.changed = None, True
 
     def _account(self, run: SimulatedGroup, *, gone: bool = False) -> None:
-        """Tell the tally what the members of a run do from here on; nothing, when they are about to go."""
+        """Update the usage integrals with what the members do from now on; nothing if they are removed."""
         need = vector(run.life.job.need)
         if run.counted:
             self._tally.change(need, run.counted, -1.0)
@@ -324,17 +330,17 @@ class SimulatedBackend:
             self._tally.change(need, run.counted, 1.0)
 
     def _members_by_kind(self, run: SimulatedGroup) -> tuple[float, ...]:
-        """Count members with machines, in the order of tally.KINDS."""
-        seated = sum(seat.row >= 0 for seat in run.seats)
+        """Count members with nodes, in the order of usage.KINDS."""
+        seated = sum(member.row >= 0 for member in run.members)
         if not seated:
             return ()
         if run.phase == "working":
-            running = [seat.row for seat in run.seats if seat.place == "running"]
+            running = [member.row for member in run.members if member.place == "running"]
             speed = min(self._fleet.speed[row] for row in running)
             return (len(running) * speed, len(running) * (1 - speed), seated - len(running))
         if run.phase == "leaving":
             return (0.0, 0.0, 0.0, 0.0, seated)
-        if run.phase == "idle" and seated < len(run.seats):
+        if run.phase == "idle" and seated < len(run.members):
             return (0.0, 0.0, 0.0, seated)
         return (0.0, 0.0, seated)
 
@@ -342,13 +348,13 @@ class SimulatedBackend:
         now_ = [
             Member(
                 index,
-                SHOWN.get(seat.place, seat.place),  # type: ignore[arg-type]
-                exit_code=0 if seat.place == "done" else None,
-                node=self._fleet.name(seat.row) if seat.row >= 0 else "",
-                since_s=seat.since_s,
-                reason="waits for a machine" if seat.place == "pending" else "",
+                SHOWN.get(member.place, member.place),  # type: ignore[arg-type]
+                exit_code=0 if member.place == "done" else None,
+                node=self._fleet.name(member.row) if member.row >= 0 else "",
+                since_s=member.since_s,
+                reason="waits for a node" if member.place == "pending" else "",
             )
-            for index, seat in enumerate(run.seats)
+            for index, member in enumerate(run.members)
         ]
         run.standing = GroupStatus(run.group, tuple(now_), run.stopping)
         return run.standing

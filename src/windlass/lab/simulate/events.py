@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 EPOCH_S = 1_000_000.0
-"""When simulated time begins: not 0, which could stand for "never"."""
+"""Start of simulated time: not 0, which could mean "never"."""
 
 
 class Events:
-    """What is to happen, in order of time; of two at one moment, first what was planned first."""
+    """Future events in order of time; events of the same time in the order in which they were planned."""
 
     def __init__(self) -> None:
         self.now_s = EPOCH_S
@@ -30,7 +30,7 @@ class Events:
         self.at(self.now_s + in_s, what, *args)
 
     def run_until(self, until_s: float) -> None:
-        """Let all happen up to a moment, and be at that moment."""
+        """Run all events up to a time, and advance the clock to it."""
         while self._heap and self._heap[0][0] <= until_s:
             self.now_s, _, what, args = heapq.heappop(self._heap)
             self.count += 1

@@ -1,4 +1,4 @@
-"""The machines: what is free where, who is up, and what the cluster says of them."""
+"""The nodes: free resources, which are up, and what the cluster reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLACK = 1e-3
 
 
 class SimulatedFleet:
-    """Columns over machines. What is real changes at once; what is shown of a machine, when it is noticed."""
+    """Columns over nodes. The real state changes at once; the reported state when the cluster detects it."""
 
     def __init__(self, scenario: Scenario) -> None:
         rooms, labels = _inventory(scenario)
@@ -29,7 +29,7 @@ class SimulatedFleet:
         self.up = np.ones(self.size, dtype=bool)
         self.speed = speeds(scenario.faults, self.size, scenario.seed)
         self.idle: Floats = self.total.sum(axis=1)
-        """What is free in machines that are up; followed, not summed."""
+        """Free resources of nodes that are up; updated incrementally."""
         self.down: Floats = np.zeros(3)
         self.whole: Floats = self.total.sum(axis=1)
         self._nodes = [
@@ -45,7 +45,7 @@ class SimulatedFleet:
     def choose(
         self, need: Vector, members: int, placement: Placement, selector: Mapping[str, str]
     ) -> Gang | None:
-        """Choose machines that are up, tightly, as schedulers do that want to keep whole machines free."""
+        """Choose nodes that are up, best fit first, to keep whole nodes free."""
         fits = count(self.free, need) * self.up
         if selector:
             has = [all(n.labels.get(k) == v for k, v in selector.items()) for n in self._nodes]
@@ -56,11 +56,11 @@ class SimulatedFleet:
 
     def take(self, row: int, need: Vector) -> None:
         self._add(row, need, -1.0)
-        assert (self.free[:, row] >= -SLACK).all(), f"machine {row} has more on it than it can hold"
+        assert (self.free[:, row] >= -SLACK).all(), f"node {row} is over-committed"
 
     def give(self, row: int, need: Vector) -> None:
         self._add(row, need, 1.0)
-        assert (self.free[:, row] <= self.total[:, row] + SLACK).all(), f"machine {row} gave back too much"
+        assert (self.free[:, row] <= self.total[:, row] + SLACK).all(), f"node {row} released too much"
 
     def _add(self, row: int, need: Vector, sign: float) -> None:
         assert self.up[row]
@@ -71,7 +71,7 @@ class SimulatedFleet:
         self._stale.add(row)
 
     def fail(self, row: int) -> None:
-        """A machine is gone, with all that ran on it; who was there is to be told by the caller."""
+        """A node fails with all that runs on it; the caller updates the affected groups."""
         self.up[row] = False
         self.idle -= self.free[:, row]
         self.down += self.total[:, row]
@@ -84,14 +84,14 @@ class SimulatedFleet:
         self._stale.add(row)
 
     def notice(self, row: int) -> None:
-        """The cluster has noticed how a machine is."""
+        """The cluster detects the state of a node."""
         self._stale.add(row)
 
     def name(self, row: int) -> str:
         return self._nodes[row].name
 
     def shown(self, unnoticed: Mapping[int, object]) -> tuple[Node, ...]:
-        """Return what the cluster says; machines whose end was not noticed are shown as they were."""
+        """Return the reported nodes; undetected failures are reported as before."""
         late = {row for row in self._stale if row in unnoticed}
         for row in self._stale - late:
             old = self._nodes[row]
@@ -106,7 +106,7 @@ class SimulatedFleet:
 
 
 def _inventory(scenario: Scenario) -> tuple[list[MemberResources], list[dict[str, str]]]:
-    """Mix the kinds of machines evenly over racks, as fleets that grew over years are."""
+    """Mix the kinds of nodes evenly over racks, as in fleets that grew over years."""
     kinds: list[str] = []
     for name, kind in scenario.machines.items():
         kinds += [name] * machines_of(kind, scenario.nodes)

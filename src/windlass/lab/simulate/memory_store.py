@@ -1,4 +1,4 @@
-"""The records of a control plane in memory: what the reconcile loop and those who submit need of them."""
+"""The job tables of a control plane in memory: what the reconcile loop and submitters need."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from windlass.control.scheduler.snapshot import TenantQuota
 
 
 class MemoryLedger:
-    """A plane.ledger.Ledger of one process, without a rival, that forgets jobs which are over."""
+    """A leader store of a single process, without competing leaders, that forgets finished jobs."""
 
     def __init__(self, shares: Mapping[str, TenantQuota]) -> None:
         self.open: dict[str, JobEntry] = {}
         self.over: Counter[str] = Counter()
         self.waits: dict[str, QueuePosition] = {}
         self.moved: Counter[str] = Counter()
-        """How often jobs came to each phase."""
+        """How often jobs entered each phase."""
         self.changed_since_step = True
         self._shares = dict(shares)
         self._version = 0
@@ -29,9 +29,9 @@ class MemoryLedger:
     def submit(self, entry: JobEntry) -> None:
         self._put(entry)
 
-    def wish_stop(self, uid: str) -> None:
+    def request_stop(self, uid: str) -> None:
         if uid in self.open:
-            self._put(replace(self.open[uid], wish="stop"))
+            self._put(replace(self.open[uid], desired="stop"))
 
     def _put(self, entry: JobEntry) -> None:
         self._version += 1
@@ -46,10 +46,10 @@ class MemoryLedger:
         self._log.clear()
         return sorted((self.open[uid] for uid in fresh if uid in self.open), key=lambda e: e.version)
 
-    def apply(self, moves: Sequence[Transition]) -> int:
+    def apply(self, transitions: Sequence[Transition]) -> int:
         self._version += 1
-        for move in moves:
-            entry = replace(move.entry, version=self._version)
+        for transition in transitions:
+            entry = replace(transition.entry, version=self._version)
             self.moved[entry.phase] += 1
             if entry.over:
                 self.over[entry.phase] += 1
@@ -58,7 +58,7 @@ class MemoryLedger:
                 self.open[entry.uid] = entry
         return self._version
 
-    def tell_waits(self, waits: Mapping[str, QueuePosition | None]) -> None:
+    def set_queue_positions(self, waits: Mapping[str, QueuePosition | None]) -> None:
         for uid, wait in waits.items():
             if wait is None:
                 self.waits.pop(uid, None)
@@ -68,6 +68,6 @@ class MemoryLedger:
     def shares(self) -> Mapping[str, TenantQuota]:
         return self._shares
 
-    def tell_usage(self, used: Mapping[str, float], now_s: float) -> None:
+    def set_usage(self, used: Mapping[str, float], now_s: float) -> None:
         for tenant, each in used.items():
             self._shares[tenant] = replace(self._shares.get(tenant, TenantQuota(tenant)), used=each)

@@ -1,4 +1,4 @@
-"""Draws a report: how the GPUs were used, who waited, what was down, and who had which share, over time.
+"""Plots a report over time: GPU use, waiting jobs, nodes that are down, and the shares of tenants.
 
 Input: a report (report.py). Output: one SVG of four rows, alone or in a page that opens offline.
 """
@@ -22,7 +22,7 @@ STYLE = (
 )
 
 Row = tuple[str, Mapping[str, Sequence[float]], Callable[[float], str], bool]
-"""A head, lines by name, how a value is said, and whether it is a part of 1."""
+"""A title, lines by name, the format of a value, and whether it is a share of 1."""
 
 
 def picture_svg(report: Mapping[str, Any]) -> str:
@@ -37,7 +37,7 @@ def picture_svg(report: Mapping[str, Any]) -> str:
 
 
 def page_html(report: Mapping[str, Any]) -> str:
-    """Return a page with the picture and the whole report in it."""
+    """Return a page with the plot and the whole report."""
     data = json.dumps(report, indent=1).replace("<", "\\u003c")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(_title(report))}</title>'
@@ -47,8 +47,9 @@ def page_html(report: Mapping[str, Any]) -> str:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    told = report["scenario"]
-    return f"{told['nodes']:,} machines, {told['hours']:g} h, scenario {told['name']}, seed {told['seed']}"
+    scenario = report["scenario"]
+    fleet = f"{scenario['nodes']:,} machines, {scenario['hours']:g} h"
+    return f"{fleet}, scenario {scenario['name']}, seed {scenario['seed']}"
 
 
 def _rows(report: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> list[Row]:

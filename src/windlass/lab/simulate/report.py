@@ -1,4 +1,4 @@
-"""What came of it, in figures. The same seed gives the same report, but for the part called `measured`."""
+"""The report of a simulation. The same seed gives the same report, except for the part `measured`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from windlass.spec.protocol.progress import Report, silent
 
 RESOURCES = ("cores", "memory", "gpus")
 SHORT_S = 600.0
-"""Slowdown is bounded by it: a job of a second that waits a minute is no sixtyfold harm."""
+"""Minimum job length for the slowdown: a job of a second that waits a minute does not count sixtyfold."""
 LARGE = 32
-"""Members from which on a gang counts as large."""
+"""Number of members from which a gang counts as large."""
 
 
 def simulate(scenario: Scenario, report: Report = silent) -> dict[str, Any]:
-    """Run a scenario and return its report; with somebody hostile in it, also without, to see the harm."""
+    """Run a scenario and return its report; with a hostile tenant, also run it without, and compare."""
     began, began_cpu = time.perf_counter(), _cpu_s()
     simulation = Simulation(scenario)
     with _without_collection():
@@ -35,14 +35,14 @@ def simulate(scenario: Scenario, report: Report = silent) -> dict[str, Any]:
     wall_s, cpu_s = time.perf_counter() - began, _cpu_s() - began_cpu
     found = report_of(simulation)
     found["measured"] = measured(simulation, wall_s, cpu_s)
-    if scenario.twist.hostile:
+    if scenario.overrides.hostile:
         found["harm"] = _harm(found, scenario, report)
     return found
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Let nobody look for circles among objects that are all in use: a tenth of the time goes there."""
+    """Disable garbage collection: it takes a tenth of the time, and all objects are in use."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -89,7 +89,7 @@ def report_of(simulation: Simulation) -> dict[str, Any]:
 
 
 def _use(simulation: Simulation) -> dict[str, Any]:
-    """Return the parts of the fleet's time; they add up to 1 for each resource."""
+    """Return the shares of the fleet's time; they add up to 1 for each resource."""
     whole = simulation.fleet.whole * simulation.scenario.end_s
     parts: dict[str, Any] = {}
     for at, name in enumerate(RESOURCES):
@@ -100,7 +100,7 @@ def _use(simulation: Simulation) -> dict[str, Any]:
 
 
 def _convergence(simulation: Simulation) -> dict[str, Any]:
-    """Return the seconds from a failure until a job that it hit ran again as it was asked to."""
+    """Return the seconds from a failure until the affected jobs ran as requested again."""
     lives = simulation.lives.values()
     open_ = sum(life.broken_s is not None and life.ended_s is None for life in lives)
     return {
@@ -112,20 +112,20 @@ def _convergence(simulation: Simulation) -> dict[str, Any]:
 
 
 def _waits(jobs: Sequence[SimJob], end_s: float) -> dict[str, Any]:
-    """Return seconds in the queue, by priority; of those that still wait, so far."""
+    """Return seconds in the queue, by priority; for waiting jobs, so far."""
     groups: dict[str, list[float]] = defaultdict(list)
     for life in jobs:
-        waited_s = (end_s if life.admitted_s is None else life.admitted_s) - life.asked_s
+        waited_s = (end_s if life.admitted_s is None else life.admitted_s) - life.submitted_s
         groups[f"priority {life.job.priority}"].append(waited_s)
-        if life.job.members >= LARGE and life.job.least is None:
+        if life.job.members >= LARGE and life.job.min_members is None:
             groups[f"gangs of {LARGE} and more"].append(waited_s)
     return {name: _spread(waits) for name, waits in sorted(groups.items())}
 
 
 def _fairness(simulation: Simulation) -> dict[str, Any]:
-    """Return Jain's index over weighted dominant shares of tenants that wanted more, at times with several.
+    """Return Jain's index over the weighted dominant shares of tenants that wanted more, if several did.
 
-    1: all have in proportion to their weights; 1/n: one of n has all.
+    1: shares are proportional to the weights; 1/n: one of n tenants has all.
     """
     tenants = simulation.scenario.tenants
     found = []
@@ -161,13 +161,13 @@ def _tenants(simulation: Simulation, jobs: Sequence[SimJob]) -> dict[str, Any]:
 
 
 def _waited(lives: Iterable[SimJob], end_s: float) -> list[float]:
-    return [(end_s if life.admitted_s is None else life.admitted_s) - life.asked_s for life in lives]
+    return [(end_s if life.admitted_s is None else life.admitted_s) - life.submitted_s for life in lives]
 
 
 def _slowdowns(lives: Iterable[SimJob]) -> list[float]:
-    """Return how many times as long as its work each job took, from its submission."""
+    """Return the slowdown of each job: time since submission over its work."""
     return [
-        max(1.0, (life.ended_s - life.asked_s) / max(life.job.work_s, SHORT_S))
+        max(1.0, (life.ended_s - life.submitted_s) / max(life.job.work_s, SHORT_S))
         for life in lives
         if life.ended_s is not None
     ]
@@ -179,16 +179,16 @@ def _services(simulation: Simulation) -> dict[str, Any]:
     missed_s = sum(service.missed_s for service in services)
     return {
         "number": len(services),
-        "max_replicas": sum(service.most for service in services),
+        "max_replicas": sum(service.max_replicas for service in services),
         "changes": sum(service.changes for service in services),
         "answered": _round(1 - missed_s / wanted_s) if wanted_s else None,
     }
 
 
 def _harm(found: dict[str, Any], scenario: Scenario, report: Report) -> dict[str, Any]:
-    """Say how much longer the others wait beside somebody hostile."""
+    """Compare the waits of the other tenants with and without the hostile tenant."""
     others = {name: tenant for name, tenant in scenario.tenants.items() if name != "hostile"}
-    quiet = replace(scenario, tenants=others, twist=replace(scenario.twist, hostile=False))
+    quiet = replace(scenario, tenants=others, overrides=replace(scenario.overrides, hostile=False))
     without = Simulation(quiet)
     with _without_collection():
         without.run(lambda progress: report(replace(progress, stage="without")))
@@ -205,7 +205,7 @@ def _harm(found: dict[str, Any], scenario: Scenario, report: Report) -> dict[str
 
 
 def measured(simulation: Simulation, wall_s: float, cpu_s: float) -> dict[str, Any]:
-    """What this machine took: of all this, the only part that differs from run to run."""
+    """The time and CPU of this simulation: the only part that differs from run to run."""
     return {
         "wall_s": round(wall_s, 2),
         "cpu_s": round(cpu_s, 2),
@@ -228,12 +228,12 @@ def _spread(values: Sequence[float]) -> dict[str, float | int | None]:
         "mean": _round(sum(ordered) / len(ordered)) if ordered else None,
         "p50": _at(ordered, 0.5),
         "p99": _at(ordered, 0.99),
-        "most": _round(ordered[-1]) if ordered else None,
+        "max": _round(ordered[-1]) if ordered else None,
     }
 
 
 def _at(ordered: Sequence[float], part: float) -> float | None:
-    """Return a quantile: the smallest value that is not below so many of them."""
+    """Return a quantile: the smallest value that this share of the values does not exceed."""
     return _round(ordered[max(0, math.ceil(part * len(ordered)) - 1)]) if ordered else None
 
 

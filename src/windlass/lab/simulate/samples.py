@@ -1,4 +1,4 @@
-"""Looks at the fleet every few minutes: how it is used, who waits, who has what, what lies idle in vain."""
+"""Samples the fleet every few minutes: use, waiting jobs, shares, and idle capacity that could be used."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ GPUS = 2
 
 @dataclass
 class FleetSample:
-    """One look."""
+    """One sample."""
 
     hour: float
     waiting: int
     running: int
     useful: float
-    """Part of the GPUs that do useful work."""
+    """Share of the GPUs that do useful work."""
     idle: float
     down: float
     shares: dict[str, float]
     wanting: frozenset[str]
-    """Tenants with jobs that wait for room, or run with fewer members than they could use, at ordinary
-    priority."""
+    """Tenants with jobs of normal priority that wait for capacity, or run with fewer members than they could
+    use."""
 
 
 class Samples:
-    """What was seen, and the idle room that somebody who waited could have used."""
+    """The samples, and the idle capacity that waiting jobs could have used."""
 
     def __init__(self, fleet: SimulatedFleet, tally: UsageIntegrals, book: JobCache) -> None:
         self.seen: list[FleetSample] = []
         self.in_vain: Floats = np.zeros(3)
-        """Idle, and wanted by somebody whom it would have sufficed: room times seconds."""
+        """Idle capacity for which a waiting job would have fit: resources times seconds."""
         self._fleet, self._tally, self._book = fleet, tally, book
         self._next_s = EPOCH_S + EVERY_S
 
@@ -70,12 +70,12 @@ class Samples:
         )
 
     def _wanting(self, waiting: list[PendingJob], now_s: float) -> frozenset[str]:
-        late = [ask for ask in waiting if now_s - ask.asked_s > EVERY_S]
-        small = [each.ask for each in self._book.placed.values() if each.members < each.ask.members]
+        late = [ask for ask in waiting if now_s - ask.submitted_s > EVERY_S]
+        small = [each.job for each in self._book.placed.values() if each.members < each.job.members]
         return frozenset(ask.tenant for ask in (*late, *small) if ask.priority >= 0 and not ask.endless)
 
     def _could_run(self, waiting: list[PendingJob]) -> Floats:
-        """Return the room of jobs that wait although there is room, however it may be promised."""
+        """Return the resources of waiting jobs that would fit, even if the capacity is reserved."""
         free, used = self._fleet.free.copy(), np.zeros(3)
         shapes = Counter((ask.fewest, vector(ask.need)) for ask in waiting)
         for fewest, each in sorted(shapes, reverse=True):

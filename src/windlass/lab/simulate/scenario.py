@@ -1,4 +1,4 @@
-"""What is simulated: machines, tenants and their habits, services, faults (scenarios.toml)."""
+"""The simulated nodes, tenants, services and faults (scenarios.toml)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from windlass.spec.errors import BadInput, did_you_mean
 
 TABLE = Path(__file__).with_name("scenarios.toml")
 GIB = 1 << 30
-FEWEST_NODES, MAX_NODES = 10, 100_000
+MIN_NODES, MAX_NODES = 10, 100_000
 
 
 @dataclass(frozen=True)
 class MachineKind:
-    """Machines that are alike."""
+    """A kind of equal nodes."""
 
     part: float
     cores: float
@@ -32,7 +32,7 @@ class MachineKind:
 
 @dataclass(frozen=True)
 class SimulatedFaults:
-    """How often machines fail, how long they take to mend, and what else they do to those who use them."""
+    """How often nodes fail, how long repairs take, and how slow nodes and starts are."""
 
     machine_days: float
     youth: float
@@ -50,7 +50,7 @@ class SimulatedFaults:
 
 @dataclass(frozen=True)
 class SimulatedTenant:
-    """Who submits what, and how often."""
+    """The jobs of a tenant, and how often they are submitted."""
 
     weight: float
     load: float
@@ -64,7 +64,7 @@ class SimulatedTenant:
     save_minutes: float
     restart_s: float
     day: float
-    least: float | None = None
+    min_share: float | None = None
     priority: int = 0
     urgent: float = 0.0
     max_priority: int | None = None
@@ -77,7 +77,7 @@ class SimulatedTenant:
 
 @dataclass(frozen=True)
 class Services:
-    """Models that answer, each with as many replicas as its load wants."""
+    """Served models, each with as many replicas as its load needs."""
 
     number: int
     load: float
@@ -95,8 +95,8 @@ class Services:
 
 
 @dataclass(frozen=True)
-class Twist:
-    """What makes one scenario another than the common table says."""
+class ScenarioOverrides:
+    """The differences of a scenario from the common table."""
 
     load: float = 1.0
     day: float = 1.0
@@ -108,7 +108,7 @@ class Twist:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a simulation depends on."""
+    """All inputs of a simulation."""
 
     name: str
     nodes: int
@@ -118,9 +118,9 @@ class Scenario:
     faults: SimulatedFaults
     tenants: dict[str, SimulatedTenant]
     services: Services
-    twist: Twist = Twist()
+    overrides: ScenarioOverrides = ScenarioOverrides()
     period_s: float = 30.0
-    """Between two steps of the control plane."""
+    """Seconds between two steps of the control plane."""
 
     @property
     def end_s(self) -> float:
@@ -132,17 +132,17 @@ def names() -> list[str]:
 
 
 def scenario_of(name: str, nodes: int, hours: float, seed: int) -> Scenario:
-    """Read a scenario, made to the measure of so many machines."""
+    """Read a scenario, scaled to this many nodes."""
     table = _table()
     if name not in table["scenarios"]:
         raise BadInput(f"there is no scenario '{name}'", hint=did_you_mean(name, list(table["scenarios"])))
-    if not FEWEST_NODES <= nodes <= MAX_NODES:
-        raise BadInput(f"{nodes} machines: a fleet has {FEWEST_NODES} to {MAX_NODES:,}")
+    if not MIN_NODES <= nodes <= MAX_NODES:
+        raise BadInput(f"{nodes} nodes: a fleet has {MIN_NODES} to {MAX_NODES:,}")
     if not 0 < hours <= 24 * 31:
         raise BadInput(f"{hours:g} hours: simulate more than 0 and at most a month (744)")
-    twist = msgspec.convert(table["scenarios"][name], Twist)
+    overrides = msgspec.convert(table["scenarios"][name], ScenarioOverrides)
     tenants = msgspec.convert(table["tenants"], dict[str, SimulatedTenant])
-    if twist.hostile:
+    if overrides.hostile:
         tenants["hostile"] = msgspec.convert(table["hostile"], SimulatedTenant)
     services = msgspec.convert(table["services"], Services)
     return Scenario(
@@ -152,14 +152,14 @@ def scenario_of(name: str, nodes: int, hours: float, seed: int) -> Scenario:
         seed,
         machines=msgspec.convert(table["machines"], dict[str, MachineKind]),
         faults=msgspec.convert(table["faults"], SimulatedFaults),
-        tenants={key: _twisted(tenant, twist) for key, tenant in tenants.items()},
-        services=replace(services, load=services.load * twist.load, day=services.day * twist.day),
-        twist=twist,
+        tenants={key: _overridden(tenant, overrides) for key, tenant in tenants.items()},
+        services=replace(services, load=services.load * overrides.load, day=services.day * overrides.day),
+        overrides=overrides,
     )
 
 
-def _twisted(tenant: SimulatedTenant, twist: Twist) -> SimulatedTenant:
-    return replace(tenant, load=tenant.load * twist.load, day=tenant.day * twist.day)
+def _overridden(tenant: SimulatedTenant, overrides: ScenarioOverrides) -> SimulatedTenant:
+    return replace(tenant, load=tenant.load * overrides.load, day=tenant.day * overrides.day)
 
 
 def _table() -> dict[str, dict[str, object]]:

@@ -1,6 +1,6 @@
-"""Services whose load follows the day: the autoscaler asks for replicas, the queue finds them room.
+"""Services whose load follows the time of day: the autoscaler requests replicas, the scheduler places them.
 
-A replica is a job without end, of a priority above training. Whatever it needs is taken from those below it.
+A replica is a job without end, with a priority above training, so it preempts training jobs.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from windlass.spec.scale import Scale
 from windlass.supervisor.autoscale.decide import Past, ScaleSignals, decide
 
 TENANT = "services"
-SCALE = Scale(least=2, calm=600.0)
+SCALE = Scale(min_replicas=2, calm=600.0)
 NOISE = 0.05
 REPLICAS_EACH = 4
-"""The least for which a fleet has one more service, in the mean."""
+"""Minimum mean load for which a fleet has one more service."""
 
 Start = Callable[[SimulatedJob], str]
 """Submits a job and returns its uid."""
 
 
 class SimulatedService:
-    """One model that answers."""
+    """One served model."""
 
     def __init__(self, name: str, mean: float, spec: Services, seed: int) -> None:
         self.name = name
         self.wanted_s = self.missed_s = 0.0
-        """Requests under way, times seconds; and those for which no slot was there."""
-        self.most = self.changes = 0
+        """Concurrent requests times seconds; and those for which there was no slot."""
+        self.max_replicas = self.changes = 0
         self._mean, self._spec = mean, spec
         self._chance = stream(seed, name)
         self._shift_s = self._chance.uniform(-3600.0, 3600.0)
@@ -46,7 +46,7 @@ class SimulatedService:
         start: Start,
         stop: Callable[[str], None],
     ) -> None:
-        """Look at the load, and ask for as many replicas as the autoscaler finds right."""
+        """Read the load, and request as many replicas as the autoscaler decides."""
         load = self._mean * curve(now_s - EPOCH_S + self._shift_s, self._spec.day)
         load *= max(0.0, self._chance.gauss(1.0, NOISE))
         ready = sum(map(is_ready, self._replicas))
@@ -69,7 +69,7 @@ class SimulatedService:
             for uid in sorted(self._replicas, key=is_ready)[: len(self._replicas) - decision.replicas]:
                 self._replicas.remove(uid)
                 stop(uid)
-        self.most = max(self.most, len(self._replicas))
+        self.max_replicas = max(self.max_replicas, len(self._replicas))
 
     def _replica(self) -> SimulatedJob:
         spec = self._spec
@@ -77,7 +77,7 @@ class SimulatedService:
             TENANT,
             f"{self.name}-{self._number}",
             members=1,
-            least=None,
+            min_members=None,
             need=spec.need,
             work_s=float("inf"),
             save_every_s=float("inf"),
@@ -88,7 +88,7 @@ class SimulatedService:
 
 
 def services_of(scenario: Scenario) -> Iterator[SimulatedService]:
-    """Divide the load of all services among them; the first ones have most of it."""
+    """Divide the total load among the services; the first ones get most of it."""
     spec = scenario.services
     gpus = sum(machines_of(kind, scenario.nodes) * kind.gpus for kind in scenario.machines.values())
     replicas = spec.load * gpus / spec.gpus

@@ -1,4 +1,4 @@
-"""One job from its submission to its end: how far its work has come, what is saved, what was lost."""
+"""One job from its submission to its end: its progress, checkpoints and lost work."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from windlass.lab.simulate.workload import SimulatedJob
 
 @dataclass(slots=True)
 class SimJob:
-    """Work is counted in seconds with all members on machines that are not slow."""
+    """Work is measured in seconds with all members on nodes that are not slow."""
 
     job: SimulatedJob
-    asked_s: float
+    submitted_s: float
     progress_s: float = 0.0
     saved_s: float = 0.0
     rate: float = 0.0
-    """Seconds of work in a second; 0 when it does not work."""
+    """Seconds of work per second; 0 when it does not work."""
     at_s: float = 0.0
-    """When `progress_s` was right."""
+    """The time at which `progress_s` was current."""
     unsaved_s: float = 0.0
-    """Since the last save, in seconds of time."""
+    """Seconds since the last save."""
     admitted_s: float | None = None
-    """When it was launched first."""
+    """Time of the first launch."""
     began_s: float | None = None
     ended_s: float | None = None
     broken_s: float | None = None
-    """Since when less of it runs than was asked for, because a machine failed."""
+    """Since when it runs with less than requested, because a node failed."""
     launches: int = 0
     preemptions: int = 0
 
     def work(self, rate: float, now_s: float) -> None:
-        """Go on at another rate."""
+        """Continue at another rate."""
         self.advance(now_s)
         if self.began_s is None:
             self.began_s = now_s
         self.rate = rate
 
     def advance(self, now_s: float) -> None:
-        """Bring progress up to a moment, and note what was saved on the way."""
+        """Advance progress to a time, and record the saves on the way."""
         passed_s = now_s - self.at_s
         self.at_s = now_s
         if self.rate == 0.0:
@@ -59,7 +59,7 @@ class SimJob:
         self.saved_s, self.unsaved_s = self.progress_s, 0.0
 
     def roll_back(self) -> float:
-        """Return the work that is to be done again."""
+        """Roll back to the last save; return the lost work."""
         lost_s = self.progress_s - self.saved_s
         self.progress_s, self.unsaved_s = self.saved_s, 0.0
         return lost_s

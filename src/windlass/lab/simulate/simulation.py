@@ -1,4 +1,4 @@
-"""Lets a fleet's time pass: events happen, the control plane looks and acts, and what came of it is noted."""
+"""Runs a simulation: events happen, the control plane observes and acts, and the results are recorded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from windlass.lab.simulate.scenario import Scenario
 from windlass.lab.simulate.services import TENANT, services_of
 from windlass.lab.simulate.sim_job import SimJob
 from windlass.lab.simulate.usage import UsageIntegrals
-from windlass.lab.simulate.workload import Arrivals, Misfortune, SimulatedJob
+from windlass.lab.simulate.workload import Arrivals, FaultModel, SimulatedJob
 from windlass.spec.protocol.progress import Progress, Report, silent
 
 LOOK_AGAIN_S = 60.0
-"""A control plane for which nothing changed looks again after so long: jobs that wait grow older."""
+"""Seconds after which an unchanged control plane steps again: waiting jobs age."""
 SERVICES_WEIGHT = 2.0
 MODULE = "windlass.lab.simulate"
 
@@ -36,18 +36,18 @@ class Simulation:
         self.events = Events()
         self.fleet = SimulatedFleet(scenario)
         self.tally = UsageIntegrals(self.fleet, self.events.now_s)
-        self.misfortune = Misfortune(scenario)
-        self.backend = SimulatedBackend(self.fleet, self.events, self.misfortune, self.tally)
+        self.fault_model = FaultModel(scenario)
+        self.backend = SimulatedBackend(self.fleet, self.events, self.fault_model, self.tally)
         self.ledger = MemoryLedger(shares_of(scenario))
         self.plane = Reconciler(
             self.ledger, self.backend, group_of, self._decide, identity="simulated", clock=self.events.clock
         )
         self.services = list(services_of(scenario))
         self.lives: dict[str, SimJob] = {}
-        self.samples = Samples(self.fleet, self.tally, self.plane.book)
+        self.samples = Samples(self.fleet, self.tally, self.plane.jobs)
         self.failures = self.steps = 0
         self.decide_s: list[float] = []
-        """Of processor time, as `step_s`: other processes of this machine do not count."""
+        """CPU seconds, like `step_s`: other processes of this machine do not count."""
         self.step_s: list[float] = []
         self._keys: dict[str, str] = {}
         self._down_turn = [0] * self.fleet.size
@@ -66,13 +66,13 @@ class Simulation:
             self._serve(period_s)
             self._step()
             self.samples.take(at_s)
-            note = {"waiting": len(self.plane.book.waiting), "running": len(self.plane.book.placed)}
+            note = {"waiting": len(self.plane.jobs.waiting), "running": len(self.plane.jobs.placed)}
             hours = (at_s - EPOCH_S) / 3600.0
             report(Progress("simulate", hours, self.scenario.hours, "h", note))
         self.tally.advance(self.end_s)
 
     def _step(self) -> None:
-        """Let the control plane look, if there is something to see."""
+        """Run a step of the control plane, if anything changed."""
         now_s = self.events.now_s
         changed = self.backend.changed or self.ledger.changed_since_step
         if not changed and now_s - self._stepped_s < LOOK_AGAIN_S:
@@ -94,22 +94,22 @@ class Simulation:
         return decisions
 
     def _plan(self) -> None:
-        """Put the first of everything into the calendar."""
+        """Schedule the first event of each kind."""
         for name, tenant in self.scenario.tenants.items():
             arrivals = Arrivals(name, tenant, self.scenario)
             for _ in range(arrivals.first()):
                 self.submit(arrivals.draw())
             self._expect(arrivals, 0.0)
-        if self.misfortune.none:
+        if self.fault_model.none:
             return
         for row in range(self.fleet.size):
-            self.events.after(self.misfortune.first_life_s(), self._fail, row)
+            self.events.after(self.fault_model.first_life_s(), self._fail, row)
         for rack in range(self.fleet.racks):
-            self.events.after(self.misfortune.rack_life_s(), self._lose_rack, rack)
-        twist = self.scenario.twist
-        if twist.outage_hour is not None:
-            racks = max(1, round(twist.outage_racks * self.fleet.racks))
-            self.events.after(twist.outage_hour * 3600.0, self._lose_power, range(racks))
+            self.events.after(self.fault_model.rack_life_s(), self._lose_rack, rack)
+        overrides = self.scenario.overrides
+        if overrides.outage_hour is not None:
+            racks = max(1, round(overrides.outage_racks * self.fleet.racks))
+            self.events.after(overrides.outage_hour * 3600.0, self._lose_power, range(racks))
 
     def _expect(self, arrivals: Arrivals, after_s: float) -> None:
         next_s = arrivals.next_s(after_s)
@@ -121,7 +121,7 @@ class Simulation:
         self._expect(arrivals, at_s)
 
     def submit(self, job: SimulatedJob) -> str:
-        """Write a job into the records, as its owner would."""
+        """Submit a job, as its owner would."""
         now_s = self.events.now_s
         room = job.need
         need = ResourceNeeds(
@@ -129,7 +129,7 @@ class Simulation:
             room.cores,
             room.memory_bytes,
             room.gpus,
-            job.least,
+            job.min_members,
             preemptible=not job.endless,
             endless=job.endless,
         )
@@ -146,7 +146,7 @@ class Simulation:
 
     def _serve(self, passed_s: float) -> None:
         for service in self.services:
-            service.step(self.events.now_s, passed_s, self._is_ready, self.submit, self.ledger.wish_stop)
+            service.step(self.events.now_s, passed_s, self._is_ready, self.submit, self.ledger.request_stop)
 
     def _is_ready(self, uid: str) -> bool:
         run = self.backend.runs.get(self._keys[uid])
@@ -154,15 +154,15 @@ class Simulation:
 
     def _fail(self, row: int) -> None:
         if self.fleet.up[row]:
-            self._take_down([row], self.misfortune.mend_s())
+            self._take_down([row], self.fault_model.mend_s())
 
     def _lose_rack(self, rack: int) -> None:
-        self._take_down(self.fleet.rows_of_rack(rack), self.misfortune.feed_s())
-        self.events.after(self.misfortune.rack_life_s(), self._lose_rack, rack)
+        self._take_down(self.fleet.rows_of_rack(rack), self.fault_model.feed_s())
+        self.events.after(self.fault_model.rack_life_s(), self._lose_rack, rack)
 
     def _lose_power(self, racks: Iterable[int]) -> None:
         rows = [row for rack in racks for row in self.fleet.rows_of_rack(rack)]
-        self._take_down(rows, self.misfortune.feed_s())
+        self._take_down(rows, self.fault_model.feed_s())
 
     def _take_down(self, rows: Iterable[int], for_s: float) -> None:
         fallen = [row for row in rows if self.fleet.up[row]]
@@ -174,11 +174,11 @@ class Simulation:
 
     def _mend(self, row: int) -> None:
         self.backend.mend(row)
-        if not self.misfortune.none:
-            self.events.after(self.misfortune.life_s(), self._fail, row)
+        if not self.fault_model.none:
+            self.events.after(self.fault_model.life_s(), self._fail, row)
 
     def lost(self) -> int:
-        """Count jobs that were submitted and are neither over nor in the records: must be 0."""
+        """Count submitted jobs that have neither ended nor are in the tables: must be 0."""
         return len(self.lives) - len(self.ledger.open) - self.ledger.over.total()
 
 

@@ -1,15 +1,15 @@
-"""Where the time of the machines goes, in core seconds, byte seconds and GPU seconds.
+"""How the time of the nodes is spent, in core seconds, byte seconds and GPU seconds.
 
-    useful     work that is not done again
-    lost       work that was done and has to be done again, because a machine took it along
-    slow       waiting for the slowest machine of a gang
-    starting   processes that start, load weights and a checkpoint, or meet again
-    stalled    members that have a machine and wait for one that has none
-    saving     between being asked to leave and having left
-    idle       nobody's
-    down       not there
+    useful     work that is not repeated
+    lost       work that has to be repeated after a node failure
+    slow       waiting for the slowest node of a gang
+    starting   processes that start, load weights and a checkpoint, or regroup
+    stalled    members that have a node and wait for one that has none
+    saving     between a stop request and the end
+    idle       unused
+    down       failed nodes
 
-The sum of all is the time of the whole fleet: nothing is counted twice, nothing is forgotten.
+The sum is the time of the whole fleet: nothing is counted twice or omitted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USEFUL, SLOW, STARTING, STALLED, SAVING, LOST, IDLE, DOWN = range(len(KINDS))
 
 
 class UsageIntegrals:
-    """Integrals over time. Whoever changes what runs calls `advance` first."""
+    """Integrals over time. Callers that change what runs call `advance` first."""
 
     def __init__(self, fleet: SimulatedFleet, now_s: float) -> None:
         self._fleet, self._last_s = fleet, now_s
@@ -41,20 +41,20 @@ class UsageIntegrals:
             self._last_s = now_s
 
     def change(self, need: Vector, members: Sequence[float], sign: float) -> None:
-        """Let so many members of a job, by kind of time, begin (1) or end (-1)."""
+        """Start (1) or end (-1) members of a job, by kind of time."""
         for kind, number in enumerate(members):
             if number:
                 for r in range(3):
                     self.rate[kind, r] += sign * number * need[r]
 
     def lose(self, need: Vector, member_seconds: float) -> None:
-        """What was useful turned out not to be."""
+        """Move work from useful to lost."""
         room_s = np.asarray(need) * member_seconds
         self.sum[USEFUL] -= room_s
         self.sum[LOST] += room_s
 
     def check(self) -> None:
-        """Everything that is there is in exactly one kind, by books that are kept apart."""
+        """Check against independent counts that all resources are in exactly one kind."""
         held = self.rate[: LOST + 1].sum(axis=0)
         fleet = self._fleet
         _same(fleet.free[:, fleet.up].sum(axis=1), fleet.idle, fleet.whole, "idle")
@@ -63,4 +63,4 @@ class UsageIntegrals:
 
 def _same(one: Floats, other: Floats, whole: Floats, what: str) -> None:
     error = np.abs(one - other) / np.maximum(whole, 1.0)
-    assert (error < 1e-6).all(), f"the books of the fleet disagree about its {what}: {one} and {other}"
+    assert (error < 1e-6).all(), f"inconsistent {what} of the fleet: {one} and {other}"

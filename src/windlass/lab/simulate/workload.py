@@ -1,7 +1,7 @@
-"""Chance: which jobs come when, how long they are, what fails and how long it takes to mend.
+"""Random draws: arrivals and lengths of jobs, failures and repair times.
 
-Everybody draws from a stream of their own, named after them. So a tenant's day is the same whoever else is
-there, which is how the harm done by one to the others is measured.
+Every tenant draws from its own random stream, named after it. So a tenant's day does not depend on the other
+tenants, which allows to measure the harm that one does to the others.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from windlass.lab.simulate.scenario import MachineKind, Scenario, SimulatedFault
 
 DAY_S = 86400.0
 NOON_S = 14 * 3600.0
-"""When most is asked for."""
+"""Hour of the highest demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """A job as it is, and as nobody but the simulation knows it."""
+    """A job with its true length, which only the simulation knows."""
 
     tenant: str
     name: str
     members: int
-    least: int | None
+    min_members: int | None
     need: MemberResources
     work_s: float
-    """With all members, on machines that are not slow."""
+    """With all members, on nodes that are not slow."""
     save_every_s: float
     restart_s: float
     priority: int = 0
@@ -40,7 +40,7 @@ def stream(seed: int, name: str) -> random.Random:
 
 
 def curve(at_s: float, day: float) -> float:
-    """Return how much is asked for at a time of day, beside the mean."""
+    """Return the demand at a time of day, relative to the mean."""
     return 1.0 + day * math.cos(2 * math.pi * (at_s - NOON_S) / DAY_S)
 
 
@@ -50,26 +50,26 @@ class Arrivals:
     def __init__(self, name: str, tenant: SimulatedTenant, scenario: Scenario) -> None:
         self.name, self.tenant = name, tenant
         self._chance = stream(scenario.seed, name)
-        self._most = _max_members(tenant, scenario)
+        self._max_size = _max_members(tenant, scenario)
         self._per_s = tenant.load * _capacity(tenant, scenario) / self._mean_work()
         self._number = 0
 
     def _mean_work(self) -> float:
-        """In GPU seconds (core seconds, where none are needed)."""
+        """In GPU seconds (core seconds for jobs without GPUs)."""
         each = self.tenant.gpus or self.tenant.cores
         pairs = zip(self.tenant.members, self.tenant.chances, strict=True)
-        members = sum(min(number, self._most) * part for number, part in pairs)
+        members = sum(min(number, self._max_size) * part for number, part in pairs)
         return members * each * self.tenant.hours * 3600.0 * math.exp(self.tenant.spread**2 / 2)
 
     def first(self) -> int:
-        """Return how many of its jobs are there when the day begins: a fleet is not empty at midnight."""
+        """Return the number of jobs at the start of the day: a fleet is not empty at midnight."""
         if self.tenant.begins_hour:
             return 0
         mean_s = self.tenant.hours * 3600.0 * math.exp(self.tenant.spread**2 / 2)
         return round(self._per_s * curve(0.0, self.tenant.day) * mean_s)
 
     def next_s(self, at_s: float) -> float:
-        """Return when the next job comes: a Poisson process whose rate follows the day, by thinning."""
+        """Return the next arrival: a Poisson process whose rate follows the time of day, by thinning."""
         at_s = max(at_s, self.tenant.begins_hour * 3600.0)
         fastest = self._per_s * (1 + self.tenant.day)
         while True:
@@ -80,13 +80,13 @@ class Arrivals:
     def draw(self) -> SimulatedJob:
         tenant, chance = self.tenant, self._chance
         self._number += 1
-        members = min(self._most, chance.choices(tenant.members, tenant.chances)[0])
-        least = None if tenant.least is None else max(1, round(members * tenant.least))
+        members = min(self._max_size, chance.choices(tenant.members, tenant.chances)[0])
+        min_members = None if tenant.min_share is None else max(1, round(members * tenant.min_share))
         return SimulatedJob(
             self.name,
             f"job{self._number:06}",
             members,
-            least if least != members else None,
+            min_members if min_members != members else None,
             tenant.need,
             work_s=min(48.0, chance.lognormvariate(math.log(tenant.hours), tenant.spread)) * 3600.0,
             save_every_s=tenant.save_minutes * 60.0,
@@ -105,16 +105,16 @@ def _capacity(tenant: SimulatedTenant, scenario: Scenario) -> float:
 
 
 def _max_members(tenant: SimulatedTenant, scenario: Scenario) -> int:
-    """A gang takes at most a quarter of the machines that could take it: small fleets have small gangs."""
+    """A gang takes at most a quarter of the nodes that fit it: small fleets have small gangs."""
     fitting = [k for k in scenario.machines.values() if k.gpus >= tenant.gpus and k.cores >= tenant.cores]
     return max(1, sum(machines_of(k, scenario.nodes) for k in fitting) // 4)
 
 
-class Misfortune:
-    """What happens to machines."""
+class FaultModel:
+    """Failures of nodes."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.faults, self._factor = scenario.faults, scenario.twist.faults
+        self.faults, self._factor = scenario.faults, scenario.overrides.faults
         self._chance = stream(scenario.seed, "faults")
         self._launches = stream(scenario.seed, "launches")
 
@@ -123,13 +123,13 @@ class Misfortune:
         return self._factor == 0.0
 
     def life_s(self) -> float:
-        """Return how long a machine that was mended lasts: Weibull, with the mean of the table."""
+        """Return the time to failure of a repaired node: Weibull, with the mean of the table."""
         faults = self.faults
         mean_s = faults.machine_days * DAY_S / self._factor
         return self._chance.weibullvariate(mean_s / math.gamma(1 + 1 / faults.youth), faults.youth)
 
     def first_life_s(self) -> float:
-        """Return how long a machine lasts that has run for long: by then, failures have no memory."""
+        """Return the time to failure of a node that has run for long: memoryless by then."""
         return self._chance.expovariate(self._factor / (self.faults.machine_days * DAY_S))
 
     def rack_life_s(self) -> float:
@@ -142,11 +142,11 @@ class Misfortune:
         return self._chance.lognormvariate(math.log(faults.repair_hours * 3600.0), 0.5)
 
     def feed_s(self) -> float:
-        """Return how long a rack, or many, are without power or network."""
+        """Return how long racks are without power or network."""
         return self._chance.uniform(1800.0, 7200.0)
 
     def launch_s(self, members: int) -> float:
-        """Return how long it takes until the last of so many processes has started."""
+        """Return the seconds until the last of the processes has started."""
         slowest = max(self._launches.lognormvariate(0.0, 0.3) for _ in range(members))
         late = 1 - (1 - self.faults.straggler) ** members
         return self.faults.launch_s * (slowest * 10 if self._launches.random() < late else slowest)
@@ -156,6 +156,6 @@ class Misfortune:
 
 
 def speeds(faults: SimulatedFaults, nodes: int, seed: int) -> list[float]:
-    """Return how fast each machine is; the slow ones do not say so."""
+    """Return the speed of each node; the cluster does not report slow ones."""
     chance = stream(seed, "speeds")
     return [faults.slow_speed if chance.random() < faults.slow else 1.0 for _ in range(nodes)]

@@ -1,10 +1,10 @@
-"""The asynchronous pipeline beside 1F1B: speed, idle time, and time to a given loss.
+"""The asynchronous pipeline compared with 1F1B: speed, idle time, and time to a given loss.
 
     python -m windlass.lab.torch.async_bench FOLDER --rank R --world W --rendezvous HOST:PORT    (a contender)
 
-A small Llama learns a part of Python's own source on two stages of one core each. Both contenders start from
-the same weights, see the same samples in the same order and take the same number of steps at the same rates.
-They go in turns, some steps at a time while the other waits, so a noisy machine slows both alike.
+A small Llama is trained on a part of Python's source, with two stages of one core each. Both contenders start
+from the same weights, use the same samples in the same order and the same number of steps and learning rates.
+They take turns, some steps at a time while the other waits, so a noisy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SCHEDULES: tuple[Schedule, ...] = ("1f1b", "asynchronous")
 
 @dataclass
 class BenchRounds:
-    """What one contender did, round by round."""
+    """The measurements of one contender, round by round."""
 
     seconds: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
@@ -60,12 +60,12 @@ class BenchRounds:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step; the first round warms up."""
+        """Seconds per step, without the first round, which is a warm-up."""
         return statistics.median(self.seconds[1:] or self.seconds) * len(self.seconds) / len(self.losses)
 
 
 def bench_async(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
-    """Train by both schedules in turns, and return the figures."""
+    """Train with both schedules in turn, and return the figures."""
     if usable_cores() < STAGES:
         raise BadInput(f"{STAGES} stages need {STAGES} cores", hint="run this bench on a larger machine")
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch, ExitStack() as stack:
@@ -93,7 +93,7 @@ def bench_async(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
 
 
 def figures_of(courses: Mapping[str, BenchRounds], tokens_per_step: int) -> dict[str, float]:
-    """Compare the courses. The loss to reach is the one that both have reached at the end."""
+    """Compare the contenders. The target loss is the one that both have reached at the end."""
     sync, flow = courses["1f1b"], courses["asynchronous"]
     pairs = list(zip(sync.seconds, flow.seconds, strict=True))
     target = max(smoothed(course.losses)[-1] for course in courses.values())
@@ -110,7 +110,7 @@ def figures_of(courses: Mapping[str, BenchRounds], tokens_per_step: int) -> dict
         }
     figures["1f1b_idle_in_theory"] = bubble("1f1b", STAGES, MICRO_BATCHES)
     figures["loss_ratio"] = figures["asynchronous_loss"] / figures["1f1b_loss"]
-    # By the ratio of times that were taken in turns: medians of each on its own drift apart by noise.
+    # The ratio of times taken in turn: separate medians drift apart by noise.
     steps_ratio = figures["1f1b_steps_to_loss"] / figures["asynchronous_steps_to_loss"]
     figures["time_to_loss_ratio"] = figures["speed_ratio"] * steps_ratio
     return figures
@@ -123,15 +123,15 @@ def smoothed(losses: Sequence[float]) -> list[float]:
 
 
 def steps_to(target: float, losses: Sequence[float]) -> int:
-    """Return after how many steps the smoothed loss was down to the target."""
+    """Return the number of steps until the smoothed loss reached the target."""
     return next(step for step, loss in enumerate(smoothed(losses), start=1) if loss <= target)
 
 
 def async_run(home: Path, schedule: Schedule, steps: int, every: int) -> Run:
     """Build a small real corpus, once, and a run of two stages on it.
 
-    Four layers on one stage weigh about as much as three and the output matrix on the other. The rate is
-    constant after its rise: the loss after so many steps must not depend on how many follow.
+    Four layers on one stage cost about as much as three and the output matrix on the other. The learning rate
+    is constant after warm-up: the loss after some steps must not depend on how many follow.
     """
     job = Job(
         name="bench-async",
@@ -150,7 +150,7 @@ def async_run(home: Path, schedule: Schedule, steps: int, every: int) -> Run:
 
 @contextmanager
 def _row(folder: Path, run: Run) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start the stages of a contender, each on a core of its own."""
+    """Start the stages of a contender, each on its own core."""
     folder.mkdir()
     save_run(folder, run)
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -169,26 +169,26 @@ def _row(folder: Path, run: Run) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def _go(row: Sequence[subprocess.Popen[str]], course: BenchRounds, *, evaluate: bool) -> None:
-    """Let a contender do a round, and note what it told."""
+    """Run a round of a contender, and record its report."""
     for process in row:
         assert process.stdin is not None
         process.stdin.write("evaluate\n" if evaluate else "go\n")
         process.stdin.flush()
-    told = [_heard(process) for process in row]
-    course.seconds.append(max(one["seconds"] for one in told))
-    course.idle.append(statistics.fmean(one["idle"] for one in told))
-    course.losses += told[0]["losses"]
-    course.validation = told[0].get("validation", float("nan"))
+    reports = [_read_report(process) for process in row]
+    course.seconds.append(max(one["seconds"] for one in reports))
+    course.idle.append(statistics.fmean(one["idle"] for one in reports))
+    course.losses += reports[0]["losses"]
+    course.validation = reports[0].get("validation", float("nan"))
 
 
-def _heard(process: subprocess.Popen[str]) -> dict[str, Any]:
+def _read_report(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     for line in process.stdout:
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise ProcessFailed(f"a contender failed: {told['error']['message']}")
-        if "losses" in told:
-            return told
+        report: dict[str, Any] = json.loads(line)
+        if "error" in report:
+            raise ProcessFailed(f"a contender failed: {report['error']['message']}")
+        if "losses" in report:
+            return report
     raise ProcessFailed(f"a contender ended with code {process.wait()}")
 
 
@@ -204,15 +204,15 @@ def main(argv: list[str]) -> None:
     with init_process_group(member, device_of(run.job.machine)):
         trainer = (AsyncTrainer if run.layout.asynchronous else Trainer)(run, args.folder, record, member)
         for line in sys.stdin:
-            told = _round(trainer, run.evaluate_every)
+            report = _round(trainer, run.evaluate_every)
             if line.startswith("evaluate"):
-                told["validation"] = trainer.evaluate(None).loss
-            emit(told)
+                report["validation"] = trainer.evaluate(None).loss
+            emit(report)
     record.close()
 
 
 def _round(trainer: Trainer, steps: int) -> dict[str, Any]:
-    """Take some steps. A process that waits for its neighbour uses no processor, so idle is what it left."""
+    """Take some steps. A process that waits for its neighbour uses no CPU: idle time is unused CPU time."""
     begin, begin_busy = time.perf_counter(), time.process_time()
     losses = [trainer.step().loss for _ in range(steps)]
     seconds, busy = time.perf_counter() - begin, time.process_time() - begin_busy

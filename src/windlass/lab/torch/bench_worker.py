@@ -1,8 +1,8 @@
-"""One process of a contender in `windlass bench train --layouts`: takes a step whenever it is told to.
+"""One process of a contender in `windlass bench train --layouts`: takes a step for every line of input.
 
     python -m windlass.lab.torch.bench_worker FOLDER --rank R --world W --rendezvous HOST:PORT --cores a,b
 
-Input: a line on standard input for each step. Output: for each, a JSON line with what it took.
+Input: a line on standard input for each step. Output: for each, a JSON line with its measurements.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _compete(folder: Path, member: RankInfo) -> int:
 
 
 def _stepped(trainer: Trainer) -> dict[str, Any]:
-    """Take a step and tell its time, the memory it needs between backward pass and update, and idle time."""
+    """Take a step; return its time, the memory between backward pass and update, and the idle time."""
     from windlass.parallel.pipeline import Pipeline
 
-    held = trainer.strategy.held
+    held = trainer.strategy.params
     memory: dict[str, int] = {}
     update = trainer.optimizer.step
 
@@ -68,12 +68,12 @@ def _stepped(trainer: Trainer) -> dict[str, Any]:
     memory["optimizer"] = sum(
         value.nbytes for state in trainer.optimizer.state.values() for value in state.values()
     )
-    told: dict[str, Any] = {"seconds": seconds, "memory_bytes": sum(memory.values())}
+    report: dict[str, Any] = {"seconds": seconds, "memory_bytes": sum(memory.values())}
     pipeline = trainer.strategy.pipeline
     if isinstance(pipeline, Pipeline):
         busy, spent = sum(pipeline.take_busy().values()), pipeline.take_spent()
-        told |= {"idle_share": 1 - busy / spent}
-    return told
+        report |= {"idle_share": 1 - busy / spent}
+    return report
 
 
 if __name__ == "__main__":

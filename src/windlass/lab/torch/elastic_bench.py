@@ -1,11 +1,10 @@
-"""What fault tolerance costs while nothing fails: elastic training beside plain, and the stall of a save.
+"""Overhead of fault tolerance without failures: elastic against plain training, and the stall of a save.
 
-Both are started as a user starts them, in turn, on the same run: one process for each core. What counts is
-the time between records of the journal, which both write alike. What else goes on on a machine only ever
-makes a step longer, by far more than is looked for here; so the quickest quarter of all steps is compared,
-each of which holds several beats of everybody. The processor time of all processes is told beside it. Plain
-ranks are bound to a core each and elastic workers are not; here both are let go, so that only the cost of
-fault tolerance differs.
+Both are started as a user starts them, in turn, on the same run: one process per core. The time between
+journal records is compared, which both write alike. Other load only makes steps longer, by far more than the
+measured difference; so the fastest quarter of all steps is compared, each of which includes several
+heartbeats of every worker. The CPU time of all processes is reported, too. Plain ranks are pinned to a core
+each and elastic workers are not; here both are unpinned, so that only the cost of fault tolerance differs.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from windlass.lab.torch.train_bench import bench_corpus, planned
 from windlass.plan.local.machine import usable_cores
 from windlass.spec.errors import ProcessFailed
 from windlass.spec.job import Checkpoint, Job, MachineSpec, Train
-from windlass.spec.job_text import job_text
 from windlass.spec.layout import Layout
 from windlass.spec.processes import CLI
 from windlass.spec.protocol.entrypoint import emit
+from windlass.spec.read import job_text
 from windlass.spec.run import JOURNAL
 from windlass.spec.shape import LlamaShape, Network
 from windlass.store.journal import Journal
@@ -44,7 +43,7 @@ from windlass.train.loop import save_run
 STEP_SHAPE = LlamaShape(
     vocabulary=8192, context=128, layers=4, width=256, heads=4, kv_heads=4, ffn_width=688, tied=True
 )
-"""Small, so that what is done once a step weighs more than it does in earnest."""
+"""Small, so that the cost per step weighs more than in real runs."""
 SAVE_SHAPE = LlamaShape(
     vocabulary=32000, context=128, layers=12, width=768, heads=12, kv_heads=12, ffn_width=2048, tied=True
 )
@@ -92,11 +91,11 @@ def bench_elastic(
 
 @dataclass(frozen=True)
 class Paces:
-    """How long the steps of a run took, and what they cost all its processes together."""
+    """Durations of the steps of a run, and the CPU time of all its processes."""
 
     steps_s: list[float]
     cpu_s: float
-    """For one step."""
+    """CPU seconds per step."""
 
     @classmethod
     def of(cls, several: Sequence[Paces]) -> Paces:
@@ -105,12 +104,12 @@ class Paces:
 
     @property
     def quick_s(self) -> float:
-        """The mean of the quickest quarter."""
+        """The mean of the fastest quarter."""
         return statistics.fmean(sorted(self.steps_s)[: max(1, len(self.steps_s) // 4)])
 
 
 def _pair(home: Path, shape: Network, steps: int, number: int, repeats: int) -> tuple[Paces, Paces]:
-    """Measure a plain and an elastic run; which goes first changes from pair to pair."""
+    """Measure a plain and an elastic run; the order alternates from pair to pair."""
     found: dict[bool, Paces] = {}
     for elastic in (False, True) if number % 2 == 0 else (True, False):
         with _training(home, _job("steps"), shape, elastic=elastic) as watch:
@@ -126,7 +125,7 @@ def _pair(home: Path, shape: Network, steps: int, number: int, repeats: int) -> 
 
 
 def _stall(home: Path, shape: Network, every_s: float, saves: int) -> tuple[float, float]:
-    """Return for how long training waits at a save, and the seconds of a step; the first save is left out."""
+    """Return how long training stalls at a save, and the seconds per step; the first save is left out."""
     emit({"event": "note", "message": f"saving {shape.parameters / 1e6:.0f}M weights every {every_s:g} s"})
     job = _job("saves").model_copy(update={"checkpoint": Checkpoint(seconds=every_s)})
     with _training(home, job, shape, elastic=True) as watch:
@@ -136,7 +135,7 @@ def _stall(home: Path, shape: Network, every_s: float, saves: int) -> tuple[floa
 
 
 class RunWatch:
-    """A run that goes on in another process, and what it wrote so far."""
+    """A run in another process, and its journal so far."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], said: Path) -> None:
         self._journal = Journal(StoreDir(folder), JOURNAL)
@@ -144,20 +143,20 @@ class RunWatch:
         self._said = said
 
     def let_go(self) -> None:
-        """Let every thread of the run use every core."""
+        """Unpin every thread of the run from its core."""
         for process in psutil.Process(self._process.pid).children(recursive=True):
             for thread in process.threads():
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(thread.id, os.sched_getaffinity(0))
 
     def cpu_s(self) -> float:
-        """Return the processor time of all its processes so far."""
+        """Return the CPU time of all its processes so far."""
         started = psutil.Process(self._process.pid)
         spent = [process.cpu_times() for process in (started, *started.children(recursive=True))]
         return sum(times.user + times.system for times in spent)
 
     def await_records(self, event: str, count: int) -> list[dict[str, Any]]:
-        """Wait until there are so many records of a kind, each within its time; return them."""
+        """Wait for `count` records of a kind, each within a timeout; return them."""
         found: list[dict[str, Any]] = []
         until = time.monotonic() + START_S
         while len(found) < count:
@@ -176,7 +175,7 @@ class RunWatch:
 
 @contextlib.contextmanager
 def _training(home: Path, job: Job, shape: Network, *, elastic: bool) -> Iterator[RunWatch]:
-    """Start a new run of the job on all cores, with the command that a user gives, and end it afterwards."""
+    """Start a new run of the job on all cores, with the command that a user types, and stop it afterwards."""
     folder = home / "runs" / job.name / str(len(list((home / "runs" / job.name).glob("*"))) + 1)
     folder.mkdir(parents=True)
     save_run(folder, planned(job, home, start_shape=shape))
@@ -204,7 +203,7 @@ def _training(home: Path, job: Job, shape: Network, *, elastic: bool) -> Iterato
 
 
 def _job(name: str) -> Job:
-    """A run that only steps and, if told so, saves."""
+    """A run that only trains and, if configured, saves."""
     often = {"evaluate_every": FOREVER, "checkpoint_every": FOREVER, "log_every": 1}
     return Job(
         name=name,

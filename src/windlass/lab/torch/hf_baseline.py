@@ -1,7 +1,7 @@
-"""Hugging Face's Trainer in its best settings, one step at a time: the peer of `windlass bench train`.
+"""Hugging Face's Trainer with its best settings, one step at a time: the baseline of `windlass bench train`.
 
-A process of its own, in the environment that a user of Trainer would have. It takes a step for every line
-on its standard input and tells how long the step took.
+A separate process, in the environment that a user of Trainer would have. It takes a step for every line on
+its standard input and prints how long the step took.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
 
 
 def arguments_of(run: Run, args: argparse.Namespace) -> transformers.TrainingArguments:
-    """The same optimizer, clipping and batch as ours; nothing logged, saved or drawn."""
+    """The same optimizer, clipping and batch as ours; without logging, saving and progress bars."""
     return transformers.TrainingArguments(
         output_dir=str(args.folder / "peer"),
         per_device_train_batch_size=run.batch_sequences,
@@ -67,7 +67,7 @@ def arguments_of(run: Run, args: argparse.Namespace) -> transformers.TrainingArg
 
 
 def _dataset(run: Run) -> list[dict[str, torch.Tensor]]:
-    """The sequences that we train on ourselves."""
+    """The same sequences that our trainer uses."""
     part = load_corpus(Path(run.corpus)).train
     rows = read_batch(part, range(64 * run.batch_sequences), context=run.network.context, seed=run.job.seed)
     return [{"input_ids": torch.from_numpy(row), "labels": torch.from_numpy(row)} for row in rows[:, :-1]]

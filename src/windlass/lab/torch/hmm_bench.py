@@ -1,10 +1,9 @@
-"""Iterations of Baum and Welch beside hmmlearn's: the same text, the same first probabilities, one core each.
+"""Baum-Welch iterations compared with hmmlearn's: the same text, the same initial parameters, one core each.
 
-Sequences are real text (a part of Python's own source). Both start from the same random point and take the
-same iterations, in turn; likelihoods are compared iteration by iteration. Times are those of the processor,
-not of the clock, and the quickest round of each counts: others may use the machine. hmmlearn has two
-implementations: "scaling" is the quicker and is compared with, "log" is its default and is timed at the
-smallest size.
+Sequences are real text (a part of Python's source). Both start from the same random point and take the same
+iterations, in turn; likelihoods are compared iteration by iteration. Times are CPU times, and the fastest
+round of each counts: the machine may be busy. hmmlearn has two implementations: "scaling" is faster and is
+compared with, "log" is its default and is timed at the smallest size.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ SIZES = (
 
 
 @dataclass
-class Climbed:
-    """What some iterations came to."""
+class HmmRun:
+    """The result of some iterations."""
 
     likelihoods: list[float]
     seconds: float
-    """Of processor time, for one iteration."""
+    """CPU seconds per iteration."""
 
 
 def bench_hmm(repeats: int, sizes: tuple[HmmProblem, ...] = SIZES) -> dict[str, Any]:
@@ -90,8 +89,8 @@ def bench_hmm(repeats: int, sizes: tuple[HmmProblem, ...] = SIZES) -> dict[str, 
     return {"figures": figures, "log_likelihoods": trajectories}
 
 
-def figures_of(size: HmmProblem, found: dict[str, Climbed]) -> dict[str, float]:
-    """Compare what we and hmmlearn came to."""
+def figures_of(size: HmmProblem, found: dict[str, HmmRun]) -> dict[str, float]:
+    """Compare our result with hmmlearn's."""
     theirs, tokens = found["hmmlearn"], size.sequences * size.length
     figures = {f"{size.name}_hmmlearn_s": theirs.seconds}
     for kind in KINDS:
@@ -110,10 +109,10 @@ def _apart(ours: list[float], theirs: list[float]) -> float:
     return max(abs(a / b - 1) for a, b in zip(ours, theirs, strict=True))
 
 
-def _rounds(weights: HmmWeights, tokens_NT: Tokens, repeats: int, *, default: bool) -> dict[str, Climbed]:
-    """Let everybody iterate in turn on one core, and keep the quickest round of each."""
+def _rounds(weights: HmmWeights, tokens_NT: Tokens, repeats: int, *, default: bool) -> dict[str, HmmRun]:
+    """Run all contenders in turn on one core, and keep the fastest round of each."""
     text = text_of(tokens_NT)
-    best: dict[str, Climbed] = {}
+    best: dict[str, HmmRun] = {}
     for _ in range(repeats):
         with _one_core():
             turns = {name: _ours(weights, text, kind) for name, kind in KINDS.items()}
@@ -125,7 +124,7 @@ def _rounds(weights: HmmWeights, tokens_NT: Tokens, repeats: int, *, default: bo
     return best
 
 
-def _ours(weights: HmmWeights, text: HmmText, kind: torch.dtype) -> Climbed:
+def _ours(weights: HmmWeights, text: HmmText, kind: torch.dtype) -> HmmRun:
     reached, began = [], time.process_time()
     for _ in range(ITERATIONS):
         tally = sweep(weights, text, dtype=kind)
@@ -133,15 +132,15 @@ def _ours(weights: HmmWeights, text: HmmText, kind: torch.dtype) -> Climbed:
         counts = tally.counts()
         reached.append(counts.log_likelihood)
         weights = maximise(counts, weights, smoothing=0.0)
-    return Climbed(reached, (time.process_time() - began) / ITERATIONS)
+    return HmmRun(reached, (time.process_time() - began) / ITERATIONS)
 
 
-def _theirs(weights: HmmWeights, tokens_NT: Tokens, implementation: str) -> Climbed:
+def _theirs(weights: HmmWeights, tokens_NT: Tokens, implementation: str) -> HmmRun:
     try:
         from hmmlearn.hmm import CategoricalHMM
     except ImportError:
         raise BadInput("hmmlearn is not installed", hint="pip install 'windlass[bench]'") from None
-    logging.getLogger("hmmlearn").setLevel(logging.ERROR)  # it warns of more parameters than tokens
+    logging.getLogger("hmmlearn").setLevel(logging.ERROR)  # it warns about more parameters than tokens
     peer = CategoricalHMM(
         weights.states, n_features=weights.vocabulary, n_iter=ITERATIONS, tol=-np.inf, init_params="",
         implementation=implementation,
@@ -150,7 +149,7 @@ def _theirs(weights: HmmWeights, tokens_NT: Tokens, implementation: str) -> Clim
     count, length = tokens_NT.shape
     began = time.process_time()
     peer.fit(tokens_NT.reshape(-1, 1), [length] * count)
-    return Climbed(list(peer.monitor_.history), (time.process_time() - began) / ITERATIONS)
+    return HmmRun(list(peer.monitor_.history), (time.process_time() - began) / ITERATIONS)
 
 
 def _real_text(size: HmmProblem, home: Path) -> Tokens:
@@ -163,7 +162,7 @@ def _real_text(size: HmmProblem, home: Path) -> Tokens:
 
 @contextmanager
 def _one_core() -> Iterator[None]:
-    """Keep this process, and every library in it, to one core; where that cannot be, to one thread."""
+    """Pin this process and its libraries to one core; if that is impossible, to one thread."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

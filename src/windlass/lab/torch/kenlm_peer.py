@@ -1,7 +1,6 @@
-"""KenLM beside us, for comparison alone: its estimator `lmplz`, and its Python module.
+"""KenLM, for comparison only: its estimator `lmplz`, and its Python module.
 
-Neither is needed for anything else, so neither is installed with us; tools/kenlm builds both into a
-directory, which WINDLASS_KENLM names.
+Neither is installed with windlass; tools/kenlm builds both into a directory, which WINDLASS_KENLM names.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _KIBIBYTE = 1024
 
 @dataclass(frozen=True)
 class Built:
-    """What a run of lmplz took."""
+    """Time and memory of a run of lmplz."""
 
     arpa: Path
     seconds: float
@@ -42,7 +41,7 @@ class KenLM:
     def estimate(
         self, text: Path, order: int, prune: Sequence[int], target: Path, *, memory: str = "1G", pad: int = 0
     ) -> Built:
-        """Make an ARPA file of a text, one sentence a line; `pad` is the vocabulary if more than is seen."""
+        """Make an ARPA file from a text, one sentence per line; `pad` is the vocabulary size, if larger."""
         command = [str(self.lmplz), "-o", str(order), "-S", memory, "-T", str(target.parent)]
         command += ["--text", str(text), "--arpa", str(target), "--vocab_pad", str(pad)]
         command += ["--prune", *map(str, prune)] if any(prune) else []
@@ -57,7 +56,7 @@ class KenLM:
         return Built(target, seconds, used.ru_maxrss * _KIBIBYTE)
 
     def load(self, arpa: Path) -> Any:
-        """Load a model; what the library draws on standard error meanwhile is nobody's business."""
+        """Load a model; the library's progress bar on standard error is discarded."""
         config = self.module.Config()
         config.show_progress = False
         config.arpa_complain = self.module.ARPALoadComplain.NONE
@@ -65,11 +64,11 @@ class KenLM:
 
 
 def find_kenlm() -> KenLM:
-    """Return KenLM, or say how to get it."""
+    """Return KenLM; the error says how to install it."""
     folder = os.environ.get(VARIABLE)
     if folder is None:
         raise NotFound(
-            "KenLM, which n-gram models are compared with, is not here",
+            "KenLM, which n-gram models are compared with, is not installed",
             hint=f"tools/kenlm DIRECTORY builds it (about two minutes), then {VARIABLE}=DIRECTORY",
         )
     lmplz, site = Path(folder) / "bin" / "lmplz", Path(folder) / "site"

@@ -1,9 +1,9 @@
-"""Proves on the machines at hand that every layout learns the same as one process.
+"""Proves on the machines at hand that every layout trains the same model as one process.
 
     python -m windlass.lab.torch.layout_proof run FOLDER --rank R --world W --rendezvous HOST:PORT
 
-Input: FOLDER/proof.json. All ranks go through the same list of cases; each case forms a group of its own
-among the first ranks, the others wait for the next. Output: events, and FOLDER/result.json by rank 0.
+Input: FOLDER/proof.json. All ranks go through the same list of cases; each case forms its own group
+of the first ranks, the others wait for the next. Output: events, and FOLDER/result.json by rank 0.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from windlass.train.event_log import EventLog
 from windlass.train.trainer import Trainer
 
 MACHINE = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=False)
-"""Proofs depend on no measurement: what is planned must be the same everywhere."""
+"""Proofs depend on no measurement: the plan must be the same everywhere."""
 
 
 @dataclass
 class LossCurve:
-    """What a case came to."""
+    """The losses and weights of a case."""
 
     losses: list[float] = field(default_factory=list)
     checkpoint: Path | None = None
 
 
 class Prover:
-    """One rank's way through all cases."""
+    """One rank's run of all cases."""
 
     def __init__(self, folder: Path, proof: LayoutsProof, member: RankInfo) -> None:
         self._folder, self._proof, self._member = folder, proof, member
@@ -74,7 +74,7 @@ class Prover:
         return outcomes
 
     def reshard(self) -> list[CaseDifference]:
-        """Let a run go on under one layout after the other, and compare with one that never changed."""
+        """Continue a run under one layout after the other, and compare with one that never changed."""
         outcomes: list[CaseDifference] = []
         steps = self._proof.steps
         for family in self._proof.families:
@@ -139,7 +139,7 @@ class Prover:
     def _compare(
         self, family: str, layout: str, alone: LossCurve | str, curve: LossCurve | str
     ) -> CaseDifference:
-        """Rank 0 has taken part in every case, and so has all losses."""
+        """Compare on rank 0, which took part in every case and so has all losses."""
         if isinstance(alone, str) or isinstance(curve, str):
             reason = alone if isinstance(alone, str) else str(curve)
             outcome = CaseDifference(family=family, layout=layout, failure=reason)
@@ -170,8 +170,8 @@ def _weights_apart(alone: LossCurve, curve: LossCurve) -> float:
 
 def main(argv: list[str]) -> int:
     parser = EntrypointParser(prog="python -m windlass.lab.torch.layout_proof")
-    doors = parser.add_subparsers(dest="door", required=True, parser_class=EntrypointParser)
-    run = doors.add_parser("run")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=EntrypointParser)
+    run = commands.add_parser("run")
     run.add_argument("folder", type=Path)
     add_member(run)
     args = parser.parse_args(argv)
@@ -182,9 +182,9 @@ def main(argv: list[str]) -> int:
     prover = Prover(args.folder, proof, member)
     outcomes = prover.layouts() if proof.kind == "layouts" else prover.reshard()
     if member.rank == 0:
-        told = {"figures": figures_of(outcomes), "cases": [o.model_dump() for o in outcomes]}
-        told |= {"tolerances": {"loss": LOSS_TOLERANCE, "weights": WEIGHT_TOLERANCE}}
-        (args.folder / RESULT).write_text(json.dumps(told, indent=1))
+        result = {"figures": figures_of(outcomes), "cases": [o.model_dump() for o in outcomes]}
+        result |= {"tolerances": {"loss": LOSS_TOLERANCE, "weights": WEIGHT_TOLERANCE}}
+        (args.folder / RESULT).write_text(json.dumps(result, indent=1))
     return 0
 
 

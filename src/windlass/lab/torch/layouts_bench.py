@@ -1,7 +1,7 @@
-"""The speed of layouts on this machine: throughput, memory, bytes on the network, and idle time.
+"""The speed of layouts on this machine: throughput, memory, network bytes, and idle time.
 
-The Llama of lab/torch/train_bench.py on all cores at once, as one process with a thread for each core, and
-divided among processes with one core each. In every round each contender takes one step while the others
+The Llama of lab/torch/train_bench.py on all cores, as one process with a thread per core, and divided among
+processes with one core each. In every round each contender takes one step while the others
 wait, so a noisy machine slows all alike; ratios are taken round by round and their median counts.
 """
 
@@ -45,7 +45,7 @@ LAYOUTS = {
 }
 
 Facts = dict[str, list[float]]
-"""What a contender told, round by round: seconds, memory_bytes, sent_bytes, idle_share."""
+"""The reports of a contender, round by round: seconds, memory_bytes, sent_bytes, idle_share."""
 
 
 def bench_layouts(repeats: int, layouts: Mapping[str, str] = LAYOUTS) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def bench_layouts(repeats: int, layouts: Mapping[str, str] = LAYOUTS) -> dict[st
 
 
 def laid_out(run: Run, layout: str) -> Run:
-    """Return the run as it is under a layout, micro-batches of a pipeline included."""
+    """Return the run under a layout, including the micro-batches of a pipeline."""
     wanted = parse_layout(layout)
     job = run.job.model_copy(update={"layout": wanted})
     planned = adapted(run.model_copy(update={"job": job}), wanted, step=0)
@@ -78,31 +78,31 @@ def laid_out(run: Run, layout: str) -> Run:
 
 
 class BenchWorkers:
-    """The processes of one contender, all waiting for the word."""
+    """The processes of one contender, waiting for the next step."""
 
     def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
         self._processes = processes
         for process in processes:
-            _heard(process)
+            _read_report(process)
 
     def step(self) -> dict[str, float]:
-        """Let all take one step; return what the slowest and the fullest of them told."""
+        """Take one step on all processes; return the largest time and memory of any of them."""
         before = _sent_bytes()
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        told = [_heard(process) for process in self._processes]
-        facts = {key: max(one[key] for one in told) for key in told[0] if key != "idle_share"}
+        reports = [_read_report(process) for process in self._processes]
+        facts = {key: max(one[key] for one in reports) for key in reports[0] if key != "idle_share"}
         facts["sent_bytes"] = float(_sent_bytes() - before)
-        if "idle_share" in told[0]:
-            facts["idle_share"] = statistics.mean(one["idle_share"] for one in told)
+        if "idle_share" in reports[0]:
+            facts["idle_share"] = statistics.mean(one["idle_share"] for one in reports)
         return facts
 
 
 @contextmanager
 def _team(folder: Path, run: Run, cores: int) -> Iterator[BenchWorkers]:
-    """Start a contender's processes, each with its part of the cores."""
+    """Start a contender's processes, each with its share of the cores."""
     folder.mkdir()
     save_run(folder, run)
     world = run.layout.world
@@ -136,15 +136,15 @@ def _rounds(teams: Mapping[str, BenchWorkers], repeats: int) -> dict[str, Facts]
 def _figures(runs: Mapping[str, Run], facts: Mapping[str, Facts]) -> dict[str, float]:
     figures: dict[str, float] = {}
     tokens = runs[ALONE].tokens_per_step
-    for name, told in facts.items():
+    for name, measured in facts.items():
         if name != ALONE:
-            pairs = zip(facts[ALONE]["seconds"], told["seconds"], strict=True)
+            pairs = zip(facts[ALONE]["seconds"], measured["seconds"], strict=True)
             figures[f"{name}_vs_threads"] = statistics.median(a / b for a, b in pairs)
-        figures[f"{name}_tokens_per_s"] = tokens / statistics.median(told["seconds"])
-        figures[f"{name}_memory_bytes"] = told["memory_bytes"][-1]
-        figures[f"{name}_bytes_per_step"] = statistics.median(told["sent_bytes"])
-        if "idle_share" in told:
-            figures[f"{name}_idle"] = statistics.median(told["idle_share"])
+        figures[f"{name}_tokens_per_s"] = tokens / statistics.median(measured["seconds"])
+        figures[f"{name}_memory_bytes"] = measured["memory_bytes"][-1]
+        figures[f"{name}_bytes_per_step"] = statistics.median(measured["sent_bytes"])
+        if "idle_share" in measured:
+            figures[f"{name}_idle"] = statistics.median(measured["idle_share"])
             figures |= {f"{name}_{what}": share for what, share in _idle_in_theory(runs[name]).items()}
     if {"sharded2", "dp2"} <= facts.keys():
         figures["sharded2_memory_vs_dp2"] = figures["sharded2_memory_bytes"] / figures["dp2_memory_bytes"]
@@ -152,7 +152,7 @@ def _figures(runs: Mapping[str, Run], facts: Mapping[str, Facts]) -> dict[str, f
 
 
 def _idle_in_theory(run: Run) -> dict[str, float]:
-    """Return the share of time that processes idle by the schedule, and with unequal stages on top.
+    """Return the share of idle time by the schedule alone, and with unequal stages.
 
     While the slowest stage computes, the others wait for it: with a large vocabulary that is the last one.
     """
@@ -166,19 +166,19 @@ def _idle_in_theory(run: Run) -> dict[str, float]:
     }
 
 
-def _heard(process: subprocess.Popen[str]) -> dict[str, float]:
+def _read_report(process: subprocess.Popen[str]) -> dict[str, float]:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("{"):
-            told: dict[str, Any] = json.loads(line)
-            if "error" in told:
-                raise ProcessFailed(f"a contender failed: {told['error']['message']}")
-            return told
+            report: dict[str, Any] = json.loads(line)
+            if "error" in report:
+                raise ProcessFailed(f"a contender failed: {report['error']['message']}")
+            return report
     raise ProcessFailed(f"a contender ended with code {process.wait()}")
 
 
 def _sent_bytes() -> int:
-    """Return what has gone over the loopback interface, which all processes of this machine use."""
+    """Return the bytes sent over the loopback interface, which all processes of this machine use."""
     names = [name for name in psutil.net_if_stats() if name.startswith("lo")]
     counters = psutil.net_io_counters(pernic=True)
     return sum(counters[name].bytes_sent for name in names if name in counters)

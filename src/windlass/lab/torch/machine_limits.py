@@ -1,6 +1,6 @@
-"""What this machine can do at most, told to whoever holds a serving engine against it.
+"""Measures the machine's peak FLOP/s and memory bandwidth, for comparison with a serving engine.
 
-`python -m windlass.lab.torch.machine_limits` measures with torch and its MKL, on all cores, and ends with
+`python -m windlass.lab.torch.machine_limits` measures with torch and MKL, on all cores, and ends with
 {"done": {"flops", "read_bytes_per_s"}}. Both are the best of many tries: noise only ever slows one down.
 """
 
@@ -16,7 +16,7 @@ from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 from windlass.train.machine_flops import peak_flops
 
 READ_BYTES = 1 << 29
-"""Far more than any cache holds."""
+"""Far larger than any cache."""
 READ_TRIES = 6
 
 
@@ -25,7 +25,7 @@ def main(_: list[str]) -> None:
 
 
 def read_bytes_per_s(size_bytes: int = READ_BYTES, tries: int = READ_TRIES) -> float:
-    """Read a matrix from memory, by the quicker of a sum and a product with a vector."""
+    """Read a matrix from memory, by the faster of a sum and a matrix-vector product."""
     matrix = torch.ones(size_bytes // 4096, 1024)
     vector = torch.ones(1024)
     readers: list[Callable[[], Tensor]] = [lambda: matrix.sum(), lambda: torch.mv(matrix, vector)]

@@ -1,8 +1,8 @@
-"""n-gram models beside KenLM, in one run: are they the same, who is quicker, and is the memory bound kept?
+"""n-gram models compared with KenLM, in one run: equal perplexity, speed, and the memory bound.
 
     texts of words      orders 3 and 5, with and without pruning: perplexity on held-out text, build speed
     scoring             sentences in a list of Python strings -> their probabilities, words a second
-    the default corpus  order 5 on our tokens: seconds, and the most memory that was in use, against the bound
+    the default corpus  order 5 on our tokens: seconds, and peak memory, against the bound
 
 Ratios are ours to KenLM's in speed (more is better) and in perplexity (1 is the same).
 """
@@ -48,7 +48,7 @@ CASES = ((3, ()), (3, (0, 0, 1)), (5, ()), (5, (0, 0, 1)))
 
 @dataclass(frozen=True)
 class NgramBenchText:
-    """Lines of words to learn from, and held-out ones."""
+    """Lines of words for training, and held-out ones."""
 
     name: str
     train: list[str]
@@ -56,7 +56,7 @@ class NgramBenchText:
 
 
 def bench_ngram(repeats: int) -> dict[str, Any]:
-    """Measure everything; the peer is asked for first, so that its absence is said at once."""
+    """Measure everything; KenLM is located first, so that its absence is reported at once."""
     peer = find_kenlm()
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="bench-ngram-") as name:
@@ -70,7 +70,7 @@ def bench_ngram(repeats: int) -> dict[str, Any]:
 
 
 def texts() -> Iterator[NgramBenchText]:
-    """Yield Shakespeare and WikiText where they are, else what Python says of itself."""
+    """Yield Shakespeare and WikiText if they exist, else Python's documentation."""
     shakespeare = SHARED / "tinyshakespeare.txt"
     if not shakespeare.exists():
         from pydoc_data.topics import topics
@@ -84,19 +84,19 @@ def texts() -> Iterator[NgramBenchText]:
 
 def _divided(name: str, text: str) -> NgramBenchText:
     lines = lines_of(text)
-    border = len(lines) * 9 // 10
-    return NgramBenchText(name, lines[:border], lines[border:])
+    boundary = len(lines) * 9 // 10
+    return NgramBenchText(name, lines[:boundary], lines[boundary:])
 
 
 def lines_of(text: str) -> list[str]:
-    """Return lines with words in them; what means something to KenLM is written otherwise."""
+    """Return non-empty lines; KenLM's special words are escaped."""
     for symbol in ("<unk>", "<s>", "</s>"):
         text = text.replace(symbol, f"({symbol[1:-1]})")
     return [line for line in text.split("\n") if line.strip()]
 
 
 def word_ids(lines: Sequence[str]) -> tuple[ArraySource, list[str]]:
-    """Number the words as they come, after </s> (0) and <unk> (1)."""
+    """Number the words in order of appearance, after </s> (0) and <unk> (1)."""
     ids = {"</s>": 0, "<unk>": 1}
     tokens = [i for line in lines for i in (*(ids.setdefault(w, len(ids)) for w in line.split()), 0)]
     return ArraySource(np.array(tokens, np.uint32)), list(ids)
@@ -105,7 +105,7 @@ def word_ids(lines: Sequence[str]) -> tuple[ArraySource, list[str]]:
 def build_words(
     lines: Sequence[str], order: int, prune: Sequence[int], folder: Path
 ) -> tuple[NgramModel, list[str]]:
-    """Make a model of lines of words."""
+    """Build a model from lines of words."""
     source, words = word_ids(lines)
     return _built(source, Packing(order, len(words), 0), prune, folder), words
 
@@ -174,7 +174,7 @@ def _raced(peer: KenLM, text: NgramBenchText, folder: Path, repeats: int) -> dic
 
 
 def _median(repeats: int, *works: Callable[[], Any]) -> list[float]:
-    """Time each work `repeats` times, in turns, so that what disturbs the machine disturbs all of them."""
+    """Time each function `repeats` times, in turn, so that noise affects all of them alike."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, taken in zip(works, times, strict=True):
@@ -185,7 +185,7 @@ def _median(repeats: int, *works: Callable[[], Any]) -> list[float]:
 
 
 def _default_corpus(peer: KenLM, folder: Path) -> dict[str, float]:
-    """Count Python's library with our tokenizer, as `windlass train` would, and with lmplz as words."""
+    """Count Python's library with our tokenizer, as `windlass train` would, and with lmplz on words."""
     _progress("default corpus")
     path = build_corpus(Corpus(), folder / "home")
     corpus = load_corpus(path)
@@ -217,10 +217,10 @@ def _default_corpus(peer: KenLM, folder: Path) -> dict[str, float]:
 
 @dataclass
 class Peak:
-    """The most memory that a process and its children had at one moment."""
+    """Peak memory of a process and its children together."""
 
     own: int = 0
-    """What they allocated; pages of mapped files are the kernel's to drop."""
+    """Allocated memory; the kernel may drop pages of mapped files."""
     resident: int = 0
 
 
@@ -251,7 +251,7 @@ def _memory(process: psutil.Process) -> tuple[int, int]:
 
 
 def _write_ids(tokens: Any, end: int, path: Path) -> None:
-    """Write documents as lines of words that are ids."""
+    """Write documents as lines of token ids."""
     with path.open("w") as file:
         for document in np.split(tokens, np.flatnonzero(tokens == end) + 1):
             if len(document):

@@ -1,9 +1,9 @@
-"""Saves that die: `python -m windlass.lab.torch.save_crash_proof FOLDER --times N`, for `windlass prove saves`.
+"""Saves that are killed: `python -m windlass.lab.torch.save_crash_proof FOLDER --times N`.
 
-Every save is made by a process of its own, forked from this one, with the very code that runs use. It counts
-the bytes that it writes, and the renames and removals, and kills itself with SIGKILL when a number is
-reached that was drawn before: in the middle of a write as well as between two. What is left on the disk is
-then loaded and compared, value by value, with what was saved at that step.
+For `windlass prove saves`. Every save is made by a separate process, forked from this one, with the code that
+runs use. It counts the bytes that it writes, the renames and the removals, and kills itself with SIGKILL at a
+random count: in the middle of a write as well as between two. What is left on the disk is then loaded and
+compared, value by value, with what was saved at that step.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from windlass.train.checkpoint.async_save import AsyncSave, SaveOptions, State, 
 
 KEEP = 2
 LATE, LAST = 2000, 5
-"""Bytes and deeds before the end of a save: of its small files, and around the one that decides, when the
-manifest gets its name and old checkpoints go."""
+"""Bytes and actions before the end of a save: of its small files, and around its commit, when the manifest
+is renamed and old checkpoints are removed."""
 CUT = Partition(pieces=(), features={}, how="whole")
 
 
 class Fuse:
-    """Ends this process when so many bytes and deeds have passed; without a limit it only counts."""
+    """Kills this process after `limit` bytes and actions; without a limit it only counts."""
 
     def __init__(self, limit: int | None) -> None:
         self.passed, self._limit = 0, limit
 
     def room(self, wanted: int) -> int:
-        """Return how much of what is wanted may still be done."""
+        """Return how much of the wanted amount may still be done."""
         return wanted if self._limit is None else min(wanted, self._limit - self.passed)
 
     def burn(self, done: int) -> None:
@@ -52,8 +52,8 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class BurningPlace(StoreDir):
-    """A directory whose writer dies when the fuse says so."""
+class CrashingStoreDir(StoreDir):
+    """A directory whose writer is killed by the fuse."""
 
     def __init__(self, url: Path, fuse: Fuse) -> None:
         super().__init__(url)
@@ -62,8 +62,8 @@ class BurningPlace(StoreDir):
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         with super().writing(name) as file:
-            yield _Burning(file, self._fuse)  # type: ignore[misc]
-            self._fuse.burn(1)  # written, but not under its name yet
+            yield _CrashingFile(file, self._fuse)  # type: ignore[misc]
+            self._fuse.burn(1)  # written, but not renamed yet
         self._fuse.burn(1)
 
     def remove(self, name: str = "") -> None:
@@ -72,8 +72,8 @@ class BurningPlace(StoreDir):
         self._fuse.burn(1)
 
 
-class _Burning:
-    """A file to write to; the last write of a dying process is a part of what it wanted to write."""
+class _CrashingFile:
+    """A file to write to; the last write of a killed process is partial."""
 
     def __init__(self, file: IO[bytes], fuse: Fuse) -> None:
         self._file, self._fuse = file, fuse
@@ -90,24 +90,24 @@ class _Burning:
 
 @dataclass(frozen=True)
 class SaveKill:
-    """What one death led to."""
+    """The outcome of one kill."""
 
     step: int
-    """That was being saved."""
+    """The step that was being saved."""
     at: int
-    """The byte or deed of the save at which its process died."""
+    """The byte or action of the save at which its process was killed."""
     killed: bool
     newest: int
     """The step that loaded afterwards."""
     loaded: bool
-    """Whether it has the values that were saved, of the step that was whole before or of this one."""
+    """Whether its values are those saved at the last complete step or at this one."""
     newest_whole: bool
-    """Whether that is the newest that has a manifest, and none was passed over."""
+    """Whether that is the newest with a manifest, and none was skipped."""
 
 
 def main(argv: list[str]) -> int:
     args = _parse(argv)
-    torch.set_num_threads(1)  # a process with more of them could not be forked
+    torch.set_num_threads(1)  # a process with more threads cannot be forked
     rng, folder = random.Random(args.seed), args.folder
     total = _save(folder, 1, None)
     kills: list[SaveKill] = []
@@ -130,51 +130,57 @@ def _figures(kills: list[SaveKill], total: int) -> dict[str, Any]:
 
 
 def _drawn(total: int, rng: random.Random) -> int:
-    """Draw when to die: anywhere, in the small files at the end, or around the end itself, equally often."""
-    least, most = rng.choice(((1, total), (total - LATE, total), (total - LAST, total + LAST)))
-    return rng.randint(least, most)
+    """Draw the kill point: anywhere, in the small files at the end, or around the commit, equally often."""
+    low, high = rng.choice(((1, total), (total - LATE, total), (total - LAST, total + LAST)))
+    return rng.randint(low, high)
 
 
 def _kill_once(folder: Path, at: int, before: int) -> SaveKill:
-    """Save the step after the newest, die on the way, and load what is there."""
+    """Save the step after the newest, kill the save on the way, and load what is left."""
     step = before + 1
     child = os.fork()
     if child == 0:
         _save(folder, step, at)
-        os.kill(os.getpid(), signal.SIGKILL)  # the last deed of the save came before the one that was drawn
+        os.kill(os.getpid(), signal.SIGKILL)  # the save ended before the drawn kill point
     _, status = os.waitpid(child, 0)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    newest, right, passed_over = _load(folder)
-    whole = not passed_over and committed(folder)[-1].name == f"step-{newest:08d}"
+    newest, right, skipped = _load(folder)
+    whole = not skipped and committed(folder)[-1].name == f"step-{newest:08d}"
     return SaveKill(step, at, killed, newest, right and newest in (before, step), whole)
 
 
 def _save(folder: Path, step: int, limit: int | None) -> int:
-    """Save a step as runs do, with a fuse; return how many bytes and deeds it took."""
+    """Save a step as runs do, with a fuse; return the number of bytes and actions."""
     fuse, (holdings, optimizer) = Fuse(limit), _learner(step)
-    means = SaveOptions(place=partial(BurningPlace, fuse=fuse))
+    options = SaveOptions(place=partial(CrashingStoreDir, fuse=fuse))
     saving = AsyncSave(
-        folder, State(step, step, 1.0), keep=KEEP, crew=SingleProcess(), layout=Layout(), cut=CUT, means=means
+        folder,
+        State(step, step, 1.0),
+        keep=KEEP,
+        group=SingleProcess(),
+        layout=Layout(),
+        cut=CUT,
+        options=options,
     )
-    saving.begin(holdings, optimizer, beside=True, copy_later=True)
+    saving.begin(holdings, optimizer, background=True, copy_later=True)
     saving.finish_copy()
     saving.end()
     return fuse.passed
 
 
 def _load(folder: Path) -> tuple[int, bool, list[str]]:
-    """Load the newest; return its step, whether it has the values of that step, and what was passed over."""
+    """Load the newest; return its step, whether it has the values of that step, and what was skipped."""
     holdings, optimizer = _learner(0)
-    state, _, passed_over = restore_newest(folder, holdings, optimizer, crew=SingleProcess())
+    state, _, skipped = restore_newest(folder, holdings, optimizer, group=SingleProcess())
     if state is None:
-        return -1, False, passed_over
+        return -1, False, skipped
     wanted, moments = _learner(state.step)
     right = all(
         torch.equal(a.tensor, b.tensor)
         and torch.equal(optimizer.state[a.tensor]["exp_avg_sq"], moments.state[b.tensor]["exp_avg_sq"])
         for a, b in zip(holdings, wanted, strict=True)
     )
-    return state.step, right, passed_over
+    return state.step, right, skipped
 
 
 def _learner(step: int) -> tuple[list[ParamShard], torch.optim.Optimizer]:

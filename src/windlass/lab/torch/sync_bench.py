@@ -1,9 +1,9 @@
-"""What each sync policy costs and keeps: bytes sent and loss reached, beside every-step.
+"""Bytes sent and loss reached by each sync policy, compared with every-step.
 
-A tiny Llama learns a part of Python's own source, with two processes of one core each. All runs start from
-the same weights, see the same samples in the same order and take the same number of steps; only the policy
-differs. The batch is large for the model: where gradients are mostly noise, a replica that goes alone with
-half of the batch falls behind under any policy.
+A tiny Llama is trained on a part of Python's source, with two processes of one core each. All runs start from
+the same weights, use the same samples in the same order and the same number of steps; only the policy
+differs. The batch is large for the model: if gradients were mostly noise, a replica with half of the batch
+would fall behind under any policy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORLD = 2
 EVERY = 50
 STEPS = 1000
 MOMENTUM = 0.6
-"""Of the outer optimizer. The paper's 0.9 remembers ten outer steps, which is half of the whole run here."""
+"""Momentum of the outer optimizer. The paper's 0.9 averages ten outer steps, half of the whole run here."""
 POLICIES: Mapping[str, Sync] = {
     "every_step": Sync(),
     "local": Sync(policy="local", every=EVERY),
@@ -55,7 +55,7 @@ Outcome = dict[str, float]
 
 
 def bench_sync(steps: int = STEPS, policies: Mapping[str, Sync] = POLICIES) -> dict[str, Any]:
-    """Train under each policy; return the figures and a table of what each came to."""
+    """Train with each policy; return the figures and a table of the outcomes."""
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as scratch:
         run = sync_run(Path(scratch), steps)
@@ -63,15 +63,15 @@ def bench_sync(steps: int = STEPS, policies: Mapping[str, Sync] = POLICIES) -> d
             folder = Path(scratch) / name
             folder.mkdir()
             outcomes[name] = _train(run, sync, folder)
-            told = " ".join(f"{key} {value:.6g}" for key, value in outcomes[name].items())
-            emit({"event": "note", "message": f"{name}: {told}"})
+            words = " ".join(f"{key} {value:.6g}" for key, value in outcomes[name].items())
+            emit({"event": "note", "message": f"{name}: {words}"})
             done = {"done": number + 1, "total": len(policies), "unit": "policies"}
             emit({"event": "progress", "stage": "policies", **done})
     return {"figures": figures_of(outcomes), "policies": outcomes, "parameters": run.network.parameters}
 
 
 def figures_of(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    """Compare each policy with every-step: its loss, its bytes, its speed."""
+    """Compare each policy with every-step: loss, bytes and speed."""
     first = outcomes["every_step"]
     figures = {"every_step_loss": first["loss"], "every_step_bytes": first["bytes"]}
     for name, outcome in outcomes.items():
@@ -99,7 +99,7 @@ def sync_run(home: Path, steps: int) -> Run:
 
 
 def _train(run: Run, sync: Sync, folder: Path) -> Outcome:
-    """Do a whole run in processes of its own."""
+    """Do a whole run in separate processes."""
     job = run.job.model_copy(update={"sync": sync})
     save_run(folder, run.model_copy(update={"job": job}))
     outcome: Outcome = {}
@@ -115,7 +115,7 @@ def _train(run: Run, sync: Sync, folder: Path) -> Outcome:
 
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:
-    """Start the processes of a run; yield what the first one tells, and what goes wrong with any."""
+    """Start the processes of a run; yield the events of rank 0, and the errors of all."""
     meeting = f"127.0.0.1:{_free_port()}"
     members = [RankInfo(rank, WORLD, meeting, (rank % usable_cores(),)) for rank in range(WORLD)]
     command = [sys.executable, "-m", TRAIN, "run", str(folder)]
@@ -130,8 +130,8 @@ def _events(folder: Path) -> Iterator[dict[str, Any]]:
             stack.callback(process.kill)
         for rank, process in enumerate(processes):
             assert process.stdout is not None
-            told = map(json.loads, process.stdout)
-            yield from (event for event in told if rank == 0 or "error" in event)
+            events = map(json.loads, process.stdout)
+            yield from (event for event in events if rank == 0 or "error" in event)
             if process.wait() != 0:
                 raise ProcessFailed(f"rank {rank} ended with code {process.returncode}")
 

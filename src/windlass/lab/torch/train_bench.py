@@ -1,4 +1,4 @@
-"""Our training speed beside Hugging Face's Trainer and beside the machine's matrix-product peak.
+"""Our training speed compared with Hugging Face's Trainer and with the machine's peak FLOP/s.
 
 The same Llama shape, tokens, batch, optimizer and threads. In every round each contender takes one step and
 the peak is measured, so that a noisy machine slows all alike; ratios are taken round by round, and their
@@ -42,7 +42,7 @@ WARM_STEPS = 3
 SHAPE = LlamaShape(
     vocabulary=32000, context=256, layers=6, width=288, heads=6, kv_heads=6, ffn_width=768, tied=True
 )
-"""The small Llama of 15 million weights that many train first, with Llama 2's vocabulary."""
+"""A small Llama of 15 million weights, with Llama 2's vocabulary."""
 BATCH_SEQUENCES = 8
 
 KINDS = ("eager", "compiled")
@@ -61,7 +61,7 @@ def bench_train(repeats: int) -> dict[str, Any]:
 
 
 def bench_run(home: Path) -> Run:
-    """Build a small real corpus and a run of the shape to measure."""
+    """Build a small real corpus and a run of the measured shape."""
     job = Job(
         name="bench",
         corpus=bench_corpus(8192),
@@ -72,14 +72,14 @@ def bench_run(home: Path) -> Run:
 
 
 def bench_corpus(vocabulary: int) -> Corpus:
-    """A part of Python's own source: real text that is on every machine."""
+    """A part of Python's source: real text that every machine has."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     sources = tuple(str(stdlib / name) for name in PACKAGES)
     return Corpus(sources=sources, tokenizer=TokenizerSpec(vocabulary=vocabulary))
 
 
 def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Network | None = None) -> Run:
-    """Build a job's corpus, once, and plan its run for a machine that has all it needs."""
+    """Build a job's corpus, once, and plan its run for a sufficiently large machine."""
     path = build_corpus(job.corpus, home, silent)
     corpus = load_corpus(path)
     facts = CorpusFacts(
@@ -94,7 +94,7 @@ def planned(job: Job, home: Path, *, cores: int = 1, start_shape: Network | None
 
 
 def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
-    """Let all contenders take steps in turn; return the seconds of each, and the peak of each round."""
+    """Take steps with all contenders in turn; return the seconds of each, and the peak of each round."""
     record = EventLog(scratch, quiet=True)
     save_run(scratch, run)
     ours = {
@@ -102,7 +102,7 @@ def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
         for kind in KINDS
     }
     save_model(ours["eager"].strategy.stages[0].model, scratch / "model")
-    steps = WARM_STEPS + repeats + 1  # a peer that is done tidies up, which would disturb the last round
+    steps = WARM_STEPS + repeats + 1  # the clean-up of a finished peer would disturb the last round
     times: Rounds = {
         name: [] for name in (*(f"{who}_{k}" for who in ("ours", "theirs") for k in KINDS), "peak")
     }
@@ -122,7 +122,7 @@ def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
 
 @contextmanager
 def _peer(folder: Path, kind: str, steps: int) -> Iterator[Iterator[float]]:
-    """Start the peer in an environment free of our own settings; yield the seconds of its steps."""
+    """Start the peer in an environment without our settings; yield the seconds of its steps."""
     command = [sys.executable, "-m", HF_BASELINE, str(folder), str(folder / "model")]
     command += ["--steps", str(steps), *(["--compiled"] if kind == "compiled" else [])]
     environment = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}

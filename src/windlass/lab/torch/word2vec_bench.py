@@ -1,10 +1,9 @@
-"""Skip-gram of ours beside gensim's: `python -m windlass.lab.torch.word2vec_bench`.
+"""Our skip-gram compared with gensim's: `python -m windlass.lab.torch.word2vec_bench`.
 
 The same sentences, vocabulary, width, distance, negatives, subsampling, rate, passes and threads. In every
-round each learns once from the beginning, and ratios are taken round by round; their median counts. How good
-vectors are is asked of their nearest words: how many of a word's kin are among its ten nearest
-(categories.toml), how often its plural is, and how far the two agree, beside how far two learnings of
-gensim's agree with each other.
+round each trains once from scratch, and ratios are taken round by round; their median counts. The quality of
+vectors is measured by nearest words: how many related words are among a word's ten nearest (categories.toml),
+how often its plural is, and how far the two agree, compared with the agreement of two runs of gensim.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ WIDTH, EPOCHS, MIN_COUNT, NEAREST = 100, 5, 5, 10
 WORDS = 1_000_000
 SENTENCE_WORDS = 1000
 AGREED = 300
-"""Of the most frequent words after the first hundred: those whose neighbours are compared."""
+"""Number of words whose neighbours are compared: the most frequent after the first hundred."""
 _WORD = re.compile(r"[^\W\d_]\w*", re.UNICODE)
 
 Vectors = NDArray[np.float32]
@@ -43,10 +42,10 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Word2VecBenchText:
-    """Sentences of known words, as both read them."""
+    """Sentences of known words, as both implementations read them."""
 
     words: list[str]
-    """By number, most frequent first; the end of a sentence is one more."""
+    """Words by id, most frequent first; the end of a sentence is one more id."""
     sentences: list[list[str]]
     tokens: NDArray[np.int32]
 
@@ -60,23 +59,23 @@ def bench_word2vec(repeats: int, paths: Sequence[Path], max_words: int) -> dict[
     if importlib.util.find_spec("gensim") is None:
         raise BadInput("the peer, gensim, is not installed", hint="pip install 'windlass[bench]'")
     text = read_text(paths, max_words)
-    told: dict[int, list[tuple[float, float]]] = {}
+    rounds: dict[int, list[tuple[float, float]]] = {}
     ours, theirs = list[Vectors](), list[Vectors]()
     for threads in sorted({1, usable_cores()}):
         for number in range(repeats):
             emit(_progress(threads, number, repeats))
             one, own_s = learn_ours(text, threads, seed=number + 1)
             other, their_s = learn_gensim(text, threads, seed=number + 1)
-            told.setdefault(threads, []).append((own_s, their_s))
+            rounds.setdefault(threads, []).append((own_s, their_s))
             if threads == 1:
                 ours.append(one)
                 theirs.append(other)
-    figures = {**_speeds(text, told), **_qualities(text, ours, theirs)}
-    return {"figures": figures, "words": text.length, "vocabulary": len(text.words), "rounds": told}
+    figures = {**_speeds(text, rounds), **_qualities(text, ours, theirs)}
+    return {"figures": figures, "words": text.length, "vocabulary": len(text.words), "rounds": rounds}
 
 
 def read_text(paths: Sequence[Path], max_words: int) -> Word2VecBenchText:
-    """Read sentences: lines of the files given, or pieces of the files of Python's own library."""
+    """Read sentences: lines of the given files, or pieces of Python's standard library."""
     found, total = list[list[str]](), 0
     for sentence in _sentences(paths):
         found.append(sentence)
@@ -86,7 +85,7 @@ def read_text(paths: Sequence[Path], max_words: int) -> Word2VecBenchText:
     counts = Counter(word for sentence in found for word in sentence)
     words = [word for word, count in counts.most_common() if count >= MIN_COUNT]
     if len(words) < AGREED:
-        raise BadInput(f"the text has {len(words)} words that come {MIN_COUNT} times; too few to compare")
+        raise BadInput(f"the text has {len(words)} words that occur {MIN_COUNT} times; too few to compare")
     numbers = {word: number for number, word in enumerate(words)}
     known = [kept for kept in ([w for w in sentence if w in numbers] for sentence in found) if kept]
     tokens = [number for sentence in known for number in (*(numbers[w] for w in sentence), len(words))]
@@ -94,7 +93,7 @@ def read_text(paths: Sequence[Path], max_words: int) -> Word2VecBenchText:
 
 
 def learn_ours(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vectors, float]:
-    """Return our vectors of all words, and the seconds that they took."""
+    """Return our vectors of all words, and the training seconds."""
     counts, tokens = np.bincount(text.tokens), text.tokens
     sampler, matrices = (
         Sampler(counts, len(text.words), Word2VecOptions()),
@@ -114,7 +113,7 @@ def learn_ours(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vector
 
 
 def learn_gensim(text: Word2VecBenchText, threads: int, seed: int) -> tuple[Vectors, float]:
-    """The same of gensim, with the same settings; its vocabulary is built before the clock starts."""
+    """The same with gensim and the same settings; its vocabulary is built before the clock starts."""
     from gensim.models import Word2Vec
 
     options = Word2VecOptions()
@@ -142,7 +141,7 @@ def near_words(vectors: Vectors, count: int = NEAREST) -> NDArray[np.int64]:
 
 
 def kin_recall(words: Sequence[str], near: NDArray[np.int64]) -> float:
-    """Return which share of a word's kin is among its nearest, on average over all words that have some."""
+    """Return the share of a word's related words among its nearest, averaged over words that have any."""
     shares = []
     for members in _kinds(words):
         for member in members:
@@ -152,14 +151,14 @@ def kin_recall(words: Sequence[str], near: NDArray[np.int64]) -> float:
 
 
 def plural_recall(words: Sequence[str], near: NDArray[np.int64]) -> float:
-    """Return how often the plural of a word is among its nearest; any word with an s added counts."""
+    """Return how often the plural of a word is among its nearest; adding an s counts as plural."""
     numbers = {word: number for number, word in enumerate(words)}
     pairs = [(numbers[w], numbers[f"{w}s"]) for w in words if len(w) > 3 and f"{w}s" in numbers]
     return statistics.fmean(plural in near[word] for word, plural in pairs)
 
 
 def agreement(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """Return the share of nearest words that two have in common, over frequent words."""
+    """Return the share of common nearest words, over frequent words."""
     rows = range(min(100, len(one) // 2), min(100 + AGREED, len(one)))
     return statistics.fmean(len(set(one[r]) & set(other[r])) / one.shape[1] for r in rows)
 
@@ -188,9 +187,9 @@ def _sentences(paths: Sequence[Path]) -> Iterator[list[str]]:
                 yield from (found[at : at + SENTENCE_WORDS] for at in range(0, len(found), SENTENCE_WORDS))
 
 
-def _speeds(text: Word2VecBenchText, told: dict[int, list[tuple[float, float]]]) -> dict[str, float]:
+def _speeds(text: Word2VecBenchText, timings: dict[int, list[tuple[float, float]]]) -> dict[str, float]:
     figures: dict[str, float] = {}
-    for threads, rounds in told.items():
+    for threads, rounds in timings.items():
         name = f"{threads}_thread" + ("s" if threads > 1 else "")
         words = EPOCHS * text.length
         figures[f"words_per_s_{name}"] = statistics.median(words / own for own, _ in rounds)

@@ -1,10 +1,10 @@
-"""Hidden Markov models: a state that nobody sees emits each token and chooses the state after it.
+"""Hidden Markov models: a hidden state emits each token and determines the next state.
 
-    a directory -> weights.py: three tables of probabilities -> model.py: states in, log-probabilities out
-    tokens -> viterbi.py: the likeliest states behind them
+    a directory -> `weights`: three tables of probabilities -> `model`: states in, log-probabilities out
+    tokens -> `viterbi`: their most likely states
 
-Nothing here loads torch. How the tables are learned is windlass.train.hmm; their files are
-docs/formats/hmm.md. Start at model.py.
+`deterministic_matmul` multiplies so that no row depends on the others. Nothing here loads torch. The tables
+are trained by windlass.train.hmm; their files are docs/formats/hmm.md. Start at `model`.
 """
 
 from windlass.models.hmm.model import HiddenMarkov, load

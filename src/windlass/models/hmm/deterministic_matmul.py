@@ -1,8 +1,8 @@
 """Rows times a matrix, so that no row of the result depends on the others, not in a bit.
 
-A product of a library of linear algebra adds up in an order that depends on how many rows it is given. Here
-it is the order of the matrix's rows, each product rounded before it is added; the native library and numpy do
-the same, and a test compares their bits.
+A BLAS product adds up in an order that depends on the number of rows. Here it is the order of the matrix's
+rows, each product rounded before it is added; the native library and numpy do the same, and a test compares
+their bits.
 
 B rows, K columns of each, N columns of the matrix.
 """

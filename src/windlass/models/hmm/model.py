@@ -1,4 +1,4 @@
-"""A hidden Markov model as the engine and evaluation see it: numpy, float32, no torch.
+"""A hidden Markov model for serving and evaluation: numpy, float32, no torch.
 
 Its memory of the past is how likely each state is to emit the next token: the filter of Rabiner (1989,
 section III.A), normalised at every token. Before any token that is `start`.
@@ -30,7 +30,7 @@ def load(directory: Path) -> HiddenMarkov:
     where = directory / CONFIG
     shape = shape_from_config(read_config(directory), str(where))
     if not isinstance(shape, HmmShape):
-        raise BadInput(f"{where}: is a {shape.family} model, not a hidden Markov model")
+        raise BadInput(f"{where}: a {shape.family} model, not a hidden Markov model")
     weights = read_weights(directory)
     if (weights.states, weights.vocabulary) != (shape.states, shape.vocabulary):
         raise Damaged(
@@ -64,18 +64,18 @@ class HiddenMarkov:
         return product(self.filtered(states_BS, tokens_B), self.weights.transition_KK)
 
     def filtered(self, states_BS: Floats, tokens_B: Ids) -> Floats:
-        """Return how likely each state is to have emitted a token.
+        """Return the probability that each state emitted a token.
 
         A token that none of the states can emit says nothing about them.
         """
         emitted_BK = np.ascontiguousarray(self.weights.emission_KV[:, tokens_B].T)
         largest_B1 = emitted_BK.max(1, keepdims=True)
-        # Divided by the largest, a rare token does not take the product below what float32 holds.
+        # Dividing by the largest keeps the product of a rare token within the range of float32.
         joint_BK = states_BS * (emitted_BK / np.where(largest_B1 > 0, largest_B1, np.float32(1)))
         total_B1 = joint_BK.sum(1, keepdims=True)
-        told_B1 = total_B1 > 0
-        filtered_BK: Floats = np.where(told_B1, joint_BK, states_BS)
-        filtered_BK /= np.where(told_B1, total_B1, np.float32(1))
+        possible_B1 = total_B1 > 0
+        filtered_BK: Floats = np.where(possible_B1, joint_BK, states_BS)
+        filtered_BK /= np.where(possible_B1, total_B1, np.float32(1))
         return filtered_BK
 
     def scores(self, states_BS: Floats) -> Floats:
@@ -84,7 +84,7 @@ class HiddenMarkov:
         return scores_BV
 
     def vectors(self, states_BS: Floats) -> Floats:
-        """Return how likely each hidden state is: texts that go on alike are near each other."""
+        """Return the distribution over hidden states: texts that continue alike are near each other."""
         return states_BS.astype(np.float32)
 
     def logprobs(self, inputs_BT: Ids, targets_BT: Ids) -> NDArray[np.float64]:
@@ -100,7 +100,7 @@ class HiddenMarkov:
     def sample(
         self, count: int, random: np.random.Generator, state_S: Floats | None = None
     ) -> tuple[Ids, Ids]:
-        """Draw a text of `count` tokens, after what was read; return it and the states that emitted it."""
+        """Sample `count` tokens from a state; return them and the states that emitted them."""
         states_T, tokens_T = np.empty(count, np.int64), np.empty(count, np.int64)
         expected_K = self.first() if state_S is None else state_S
         for position in range(count):
@@ -112,5 +112,5 @@ class HiddenMarkov:
 
 def _drawn(chances: Floats, random: np.random.Generator) -> int:
     """Draw from chances that sum to 1 but for rounding."""
-    border = np.cumsum(chances, dtype=np.float64)
-    return int(np.searchsorted(border, random.random() * border[-1], side="right"))
+    cumulative = np.cumsum(chances, dtype=np.float64)
+    return int(np.searchsorted(cumulative, random.random() * cumulative[-1], side="right"))

@@ -1,4 +1,4 @@
-"""The likeliest states behind a text: the algorithm of Viterbi (1967), in log space.
+"""The most likely states of a text: the algorithm of Viterbi (1967), in log space.
 
 K states, T tokens.
 """
@@ -16,10 +16,9 @@ Ids = NDArray[np.integer[Any]]
 
 
 def best_path(weights: HmmWeights, tokens_T: Ids) -> tuple[Ids, float]:
-    """Return the likeliest state of each token, taken together, and their log-probability with the tokens.
+    """Return the most likely sequence of states, and its log-probability with the tokens.
 
-    A token that no state emits, as one that training never saw and nothing was smoothed for, says nothing and
-    costs nothing.
+    A token that no state emits (not seen in training, without smoothing) changes neither.
     """
     if not len(tokens_T):
         return np.empty(0, np.int64), 0.0

@@ -28,12 +28,12 @@ from windlass.store.manifest import DirectoryWriter
 Array = NDArray[Any]
 NAMES = ("start", "transition", "emission")
 TOLERANCE = 1e-4
-"""By which a row that was rounded to float32 may miss 1."""
+"""How far the sum of a row rounded to float32 may be from 1."""
 
 
 @dataclass(frozen=True)
 class HmmWeights:
-    """Which state comes first, which follows which, and which token each one emits; every row sums to 1."""
+    """Probabilities of the first state, of transitions and of emitted tokens; every row sums to 1."""
 
     start_K: Array
     transition_KK: Array

@@ -1,5 +1,4 @@
-"""The process door of the family: `python -m windlass.models.ngram import FILE DIRECTORY | export DIRECTORY
-FILE`.
+"""Entry point of the family: `python -m windlass.models.ngram import FILE DIRECTORY | export DIRECTORY FILE`.
 
 Input: an ARPA file, or a model directory. Output: the other; one line of JSON on standard output,
 {"done": ...} or {"error": ...}, and the exit code. An imported model is one of words: its tokenizer cuts
@@ -25,7 +24,7 @@ from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
 CONTEXT = 256
-"""Tokens of a sequence where a model does not say it: it looks back at fewer."""
+"""Context length of an imported model, which does not name one; its order is shorter."""
 END, UNKNOWN = "<|end|>", "<|unknown|>"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -33,7 +32,7 @@ TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 def take(source: Path, target: Path) -> dict[str, Any]:
     """Make a model directory of an ARPA file; it appears whole, with its manifest, or not at all."""
     if target.exists():
-        raise InUse(f"{target}: exists already", hint="give a directory that is not there")
+        raise InUse(f"{target}: exists already", hint="give a new directory")
     arpa = read_arpa(source, end_last=True)
     ngrams = tuple(len(level) for level in arpa.levels)
     shape = NgramShape(vocabulary=len(arpa.words), context=CONTEXT, order=len(ngrams), ngrams=ngrams)
@@ -42,15 +41,15 @@ def take(source: Path, target: Path) -> dict[str, Any]:
     writer.write(TOKENIZER, tokenizer_of(arpa).to_str().encode())
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "unk_token": UNKNOWN}
     writer.write(TOKENIZER_CONFIG, (json.dumps(config, indent=1) + "\n").encode())
-    told = {"family": shape.family, "parameters": shape.parameters, "shape": shape.model_dump(mode="json")}
-    manifest = writer.commit({"kind": "model", "family": shape.family, "model": told})
-    return {**told, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
+    facts = {"family": shape.family, "parameters": shape.parameters, "shape": shape.model_dump(mode="json")}
+    manifest = writer.commit({"kind": "model", "family": shape.family, "model": facts})
+    return {**facts, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
 
 
 def give(source: Path, target: Path) -> dict[str, Any]:
     """Write a model as an ARPA file, which appears whole or not at all."""
     if target.exists():
-        raise InUse(f"{target}: exists already", hint="give a file that is not there")
+        raise InUse(f"{target}: exists already", hint="give a new file")
     model = load(source)
     words, unknown = spelled(source, model.shape.vocabulary)
     part = target.with_name(f".{target.name}.part{''.join(target.suffixes[-1:])}")
@@ -85,7 +84,7 @@ def spelled(directory: Path, vocabulary: int) -> tuple[list[str], int | None]:
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; all that it has to say is one line."""
+    """Run one command; its output is one line of JSON."""
     args = _parser().parse_args(argv)
     emit({"done": (take if args.verb == "import" else give)(args.source, args.target)})
     return 0
@@ -95,9 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = EntrypointParser(prog="python -m windlass.models.ngram")
     verbs = parser.add_subparsers(dest="verb", required=True, parser_class=EntrypointParser)
     for verb in ("import", "export"):
-        door = verbs.add_parser(verb)
-        door.add_argument("source", type=Path)
-        door.add_argument("target", type=Path)
+        command = verbs.add_parser(verb)
+        command.add_argument("source", type=Path)
+        command.add_argument("target", type=Path)
     return parser
 
 

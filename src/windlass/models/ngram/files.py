@@ -1,8 +1,8 @@
 """The files of an n-gram model: config.json, and model.safetensors with one tensor for each array of each
 order.
 
-safetensors is typed, aligned and mapped by everybody, so the model needs no container of its own. A file
-is written as a stream: the arrays are promised with their lengths and come in pieces.
+safetensors is typed, aligned and can be mapped, so the model needs no file format of its own. A file is
+written as a stream: types and lengths are known before, and the arrays come in pieces.
 docs/formats/ngram.md is normative.
 """
 
@@ -81,7 +81,7 @@ def load(directory: Path, *, native: bool = True, threads: int = 0) -> NgramMode
     config = read_config(directory)
     shape = shape_from_config(config, str(directory / CONFIG))
     if not isinstance(shape, NgramShape):
-        raise BadInput(f"{directory}: is a {shape.family} model, not an n-gram model")
+        raise BadInput(f"{directory}: a {shape.family} model, not an n-gram model")
     end = config.get("eos_token_id")
     if not isinstance(end, int) or not 0 <= end < shape.vocabulary:
         raise BadInput(f"{directory / CONFIG}: eos_token_id must be the id of the token that ends a text")
@@ -118,14 +118,14 @@ def _level(tensors: MappedTensors, shape: NgramShape, order: int, directory: Pat
 
 
 def _check_links(levels: Sequence[Level], directory: Path) -> None:
-    """Links are followed without a look, so none may lead out of its array, whoever wrote the file."""
+    """Check that no link leads out of its array: links are followed without bounds checks."""
     for order, (level, above) in enumerate(itertools.pairwise(levels), start=1):
         begins, words, suffixes = level.begins, above.words, above.suffixes
         assert begins is not None
         assert words is not None
         assert suffixes is not None
         whole = begins[0] == 0 and begins[-1] == len(above) and _rises(begins)
-        inside = not len(above) or (_most(words) < len(levels[0]) and _most(suffixes) < len(level))
+        inside = not len(above) or (_largest(words) < len(levels[0]) and _largest(suffixes) < len(level))
         if not (whole and inside):
             raise Damaged(f"{directory / SINGLE}: links of order {order + 1} lead out of the tree")
 
@@ -134,7 +134,7 @@ def _rises(array: NDArray[Any]) -> bool:
     return all(bool((piece[1:] >= piece[:-1]).all()) for piece in _cut(array, overlap=1))
 
 
-def _most(array: NDArray[Any]) -> int:
+def _largest(array: NDArray[Any]) -> int:
     return max((int(piece.max()) for piece in _cut(array)), default=-1)
 
 

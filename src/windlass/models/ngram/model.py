@@ -1,4 +1,4 @@
-"""An n-gram model as the rest of the house asks it.
+"""An n-gram model with the interface of `recurrent_state`.
 
 Its state is the last order - 1 tokens, -1 where there was none. The end of a document is the beginning of
 the next, and nothing before it matters any more.

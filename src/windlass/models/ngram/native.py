@@ -1,4 +1,4 @@
-"""The loops of native/ngram.cpp, by ctypes. Where the library is not there, `ours` returns None and numpy
+"""The loops of native/ngram.cpp, by ctypes. Without the library, `ours` returns None and numpy
 computes."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cores() -> int:
 
 
 def at(array: NDArray[Any] | None) -> int | None:
-    """Return the address of an array's first number, which must lie in order."""
+    """Return the address of an array's first number, which must be contiguous."""
     assert array is None or array.flags.c_contiguous
     return None if array is None else array.ctypes.data
 

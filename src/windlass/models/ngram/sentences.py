@@ -1,7 +1,6 @@
-"""How likely whole sentences are, from their text: words between white space, and the end of the sentence.
+"""The probability of whole sentences, from text: words between white space, and the end of the sentence.
 
-This is the quick way to score much text with a model of words; it gives what `Ngram.logprobs` gives for
-the ids.
+This is the quick path to score much text with a word model; results equal `NgramModel.logprobs` of the ids.
 """
 
 from __future__ import annotations

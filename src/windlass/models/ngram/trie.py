@@ -1,6 +1,6 @@
-"""What an n-gram model is made of: a tree of n-grams, one array a kind and order.
+"""The data of an n-gram model: a trie of n-grams, one array per kind and order.
 
-A node of order k is an n-gram w1..wk. Its children, the n-grams that go on from it, are contiguous in
+A node of order k is an n-gram w1..wk. Its children, the n-grams that continue it, are contiguous in
 order k + 1 and sorted by their last word, so a context is followed word by word and its whole
 distribution is one slice. Its suffix is the node w2..wk of order k - 1, which is where the model backs
 off to. Every prefix and every suffix of a node is a node.

@@ -1,4 +1,4 @@
-"""How a model is read, in numpy: what native/ngram.cpp does one word at a time, for many sequences together.
+"""Reads an n-gram model in numpy: like native/ngram.cpp, but for many sequences at a time.
 
 A context is an order and a node of that order; order 0 is the empty context. Sums are made in the same
 order as there, so the results are the same bits.
@@ -36,7 +36,7 @@ def find(begins: NDArray[Any], words: NDArray[Any], nodes: NDArray[Any], wanted:
 
 
 class Walk:
-    """Some sequences that are read in step, each from the empty context."""
+    """Sequences that are read in lockstep, each from the empty context."""
 
     def __init__(self, levels: Sequence[Level], end: int, rows: int) -> None:
         self._levels, self._end = levels, end

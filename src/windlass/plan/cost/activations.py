@@ -1,4 +1,4 @@
-"""What a pass forward leaves in memory for the pass back, and how many passes a stage holds at a time.
+"""Activations that a forward pass keeps for the backward pass, and how many passes a stage holds at a time.
 
 Tensors are counted as in Korthikanti et al. 2022 (arXiv:2205.05198, sections 4 and 5), for gated and plain
 feed-forwards, grouped keys, experts, and attention that stores its scores or not: inputs of every norm,
@@ -45,7 +45,7 @@ def stages(case: TrainingStep, habits: MemoryDefaults) -> list[PipelineStage]:
 
 
 def cannot_run(case: TrainingStep, habits: MemoryDefaults) -> bool:
-    """Whether no memory would help: a stage has nothing to compute, or the schedule wants more micro-batches.
+    """Whether the step is impossible: a stage has nothing to compute, or too few micro-batches.
 
     The loss alone is enough for a stage.
     """
@@ -58,11 +58,11 @@ def cannot_run(case: TrainingStep, habits: MemoryDefaults) -> bool:
 
 
 def kept_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
-    """Return what one token leaves in one layer on one device, by the policy of recomputation."""
+    """Return the bytes that a token leaves in a layer on a device, by the recomputation policy."""
     whole = layer_bytes(case, habits)
     if case.recompute != "full":
         return whole
-    unit, entry = unit_bytes(case), border_bytes(case)
+    unit, entry = unit_bytes(case), boundary_bytes(case)
     if habits.every_second and case.recompute_share == 0.5:
         sizes = case.sizes
         inner = sizes.heads * sizes.head_width + sizes.kv_heads * sizes.head_width + _ffn_width(sizes)
@@ -71,25 +71,25 @@ def kept_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
 
 
 def layer_bytes(case: TrainingStep, habits: MemoryDefaults, *, recomputed: bool = False) -> float:
-    """Return what one token leaves in one layer when nothing is dropped but what "selective" drops.
+    """Return the bytes that one token leaves in one layer when only what "selective" drops is dropped.
 
     A layer that is being recomputed has its scores too.
     """
-    sizes, unit, border, ffn = case.sizes, unit_bytes(case), border_bytes(case), _ffn_width(case.sizes)
-    total = 4 * border + _attention_bytes(case, habits)
+    sizes, unit, boundary, ffn = case.sizes, unit_bytes(case), boundary_bytes(case), _ffn_width(case.sizes)
+    total = 4 * boundary + _attention_bytes(case, habits)
     total += unit * (habits.ffn_copies if sizes.gated else 2) * ffn / case.tp
-    total += habits.whole_inputs * (unit * sizes.width - border)
+    total += habits.whole_inputs * (unit * sizes.width - boundary)
     if not case.attention.startswith("flash") and (recomputed or case.recompute != "selective"):
         total += SCORE_BYTES * unit / 2 * sizes.heads * case.sequence / case.tp
     if habits.stores_float8 and case.precision in EIGHT_BITS:  # one byte instead of two
-        total -= 2 * border / unit + ffn / case.tp
+        total -= 2 * boundary / unit + ffn / case.tp
     if sizes.experts:  # tokens sent to experts, and what comes back
-        total += 2 * sizes.top_k * border
+        total += 2 * sizes.top_k * boundary
     return total
 
 
 def working_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
-    """Return what one token needs in the layer that is at work, beside what is kept of it.
+    """Return the bytes that one token needs in the layer being computed, beyond those kept.
 
     Gradients of its largest tensors; and with sequence parallelism the whole input of a product, its gradient
     and the result before it is divided, which no device keeps (arXiv:2205.05198, section 4.2.2).
@@ -98,7 +98,7 @@ def working_bytes(case: TrainingStep, habits: MemoryDefaults) -> float:
     return gathered + layer_bytes(case, habits, recomputed=True)
 
 
-def border_bytes(case: TrainingStep) -> float:
+def boundary_bytes(case: TrainingStep) -> float:
     """Return the size of one token between layers, on one device."""
     return unit_bytes(case) * case.sizes.width / (case.tp if case.sequence_parallel else 1)
 

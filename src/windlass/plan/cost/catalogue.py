@@ -1,7 +1,7 @@
 """Devices that plans can be made for: a table of facts, each with its source (tables/devices.toml).
 
 Prices of one device differ by four to ten times between sellers, so a device carries a range, that of the
-cheaper kind of seller; who pays another price says so in the fleet.
+cheaper kind of seller; another price can be given in the fleet file.
 """
 
 from __future__ import annotations

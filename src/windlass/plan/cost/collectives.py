@@ -1,4 +1,4 @@
-"""How long devices take to exchange numbers: rings, sends, all-to-all; within a machine and between machines.
+"""Times of collectives: rings, sends, all-to-all; within a machine and between machines.
 
 A collective costs a latency for every step of a ring, and the time of the bytes that the slowest link has to
 carry (Thakur et al. 2005; bus bandwidth in NCCL's tests). Between machines a group has as many network cards

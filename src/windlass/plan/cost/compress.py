@@ -1,4 +1,4 @@
-"""What a trained model loses when it is made smaller: by 8 bits, 4 bits or zeros.
+"""The loss that compression adds to a trained model: 8 bits, 4 bits or zeros.
 
 Published perplexities before and after (tables/compression.toml) give the loss that is added, ln(after /
 before). It grows with the tokens that a model has seen and falls with its size, as powers of both: a weight
@@ -42,7 +42,7 @@ class CompressionPoint:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to compress, with what was published of it."""
+    """A compression method, with published measurements."""
 
     name: str
     how: str
@@ -65,7 +65,7 @@ class Compressed:
 
 @cache
 def methods() -> dict[str, Method]:
-    """Return what is known, by name."""
+    """Return the methods by name."""
     text = files("windlass.plan").joinpath("tables/compression.toml").read_text(encoding="utf-8")
     found = [
         Method(**{**row, "points": tuple(CompressionPoint(*point) for point in row["points"])})
@@ -75,7 +75,7 @@ def methods() -> dict[str, Method]:
 
 
 def compress(method: Method, weights: float, tokens: float, loss: float) -> Compressed:
-    """Return what to expect of a model of so many weights after so many tokens, whose loss is `loss`."""
+    """Predict a model of `weights` trained on `tokens`, whose loss is `loss`, after compression."""
     middle, spread = added_loss(method.points, weights, tokens)
     return Compressed(
         method=method,

@@ -3,9 +3,9 @@
     weights + gradients + optimizer + activations + logits + buffers = what is in use at the peak
     + reserve (fragments that the allocator cannot use, kernels, communicators) = what the device has to have
 
-Input: a Case. Output: the stage of the pipeline that needs most, part by part, with an interval that held
-nine of ten published measurements on sources that the constants had not seen. What software keeps for a
-weight is in tables/memory.toml; activations are counted in activations.py. What is divided when is from
+Input: a TrainingStep. Output: the stage of the pipeline that needs most, part by part, with an interval that
+held nine of ten published measurements on sources that the constants had not seen. What software keeps for a
+weight is in tables/memory.toml; activations are counted in `activations`. What is divided when is from
 Rajbhandari et al. 2020 (arXiv:1910.02054, section 3).
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from windlass.plan.cost.activations import (
     PipelineStage,
-    border_bytes,
+    boundary_bytes,
     cannot_run,
     kept_bytes,
     stages,
@@ -55,25 +55,25 @@ class DeviceWeights(NamedTuple):
     expert_shards: float
 
     def bytes(self, each: float, *, divided: bool) -> float:
-        """Return what `each` byte of a weight comes to, divided among those that hold the same or not."""
+        """Return the bytes at `each` bytes per weight; `divided`: among the devices that share them."""
         if not divided:
             return each * (self.dense + self.experts)
         return each * (self.dense / self.dense_shards + self.experts / self.expert_shards)
 
 
 class TokenBytes(NamedTuple):
-    """What one token comes to, on any stage of a case."""
+    """Bytes of one token, on any stage of a step."""
 
     kept: float
     """In one layer, for one pass."""
-    border: float
+    boundary: float
     """Between stages, for one pass."""
     at_work: float
     logits: float
 
 
 def device_memory(case: TrainingStep, known: FittedMemory = PUBLISHED) -> DeviceMemory:
-    """Return what the device needs that needs most."""
+    """Return the memory of the device that needs most."""
     habits, rates = known.habits(case.software), _rates(case, known)
     every = [_parts(case, stage, rates, known) for stage in stages(case, habits)]
     parts = max(every, key=lambda parts: sum(parts.values()))
@@ -82,7 +82,7 @@ def device_memory(case: TrainingStep, known: FittedMemory = PUBLISHED) -> Device
 
 
 def fits(case: TrainingStep, known: FittedMemory = PUBLISHED) -> bool:
-    """Whether the step can run, and the device has enough even if it needs as much as it rarely does."""
+    """Whether the step can run and the upper end of the interval fits the device."""
     if cannot_run(case, known.habits(case.software)):
         return False
     return device_memory(case, known).high <= case.device.memory_bytes
@@ -101,7 +101,7 @@ def _parts(
     habits, constants = known.habits(case.software), known.constants
     tokens = case.micro_batch * case.sequence / case.cp
     parts = _state(case, stage, habits)
-    passing = stage.passes * (stage.layers * rates.kept + rates.border) + rates.at_work
+    passing = stage.passes * (stage.layers * rates.kept + rates.boundary) + rates.at_work
     parts["activations"] = tokens * passing
     parts["logits"] = tokens * rates.logits if stage.head else 0.0
     in_use = sum(parts.values())
@@ -110,7 +110,7 @@ def _parts(
 
 
 def context_bytes(case: TrainingStep, known: FittedMemory = PUBLISHED) -> float:
-    """Return what is taken outside the allocator: kernels, and a communicator for each axis of the layout."""
+    """Return the bytes outside the allocator: kernels, and a communicator for each axis of the layout."""
     axes = sum(degree > 1 for degree in (case.dp, case.tp, case.pp, case.cp, case.ep))
     return KERNEL_BYTES + axes * known.constants.group_bytes
 
@@ -121,7 +121,7 @@ def _rates(case: TrainingStep, known: FittedMemory) -> TokenBytes:
     logit = FUSED_LOGIT_BYTES if case.fused_loss else constants.logits
     return TokenBytes(
         kept=kept_bytes(case, habits),
-        border=border_bytes(case) if case.pp > 1 else 0.0,
+        boundary=boundary_bytes(case) if case.pp > 1 else 0.0,
         at_work=layers_at_work * working_bytes(case, habits),
         logits=logit * unit_bytes(case) / 2 * case.sizes.vocabulary / case.tp,
     )

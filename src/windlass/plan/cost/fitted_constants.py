@@ -1,7 +1,7 @@
 """Constants of the step-time model: what no data sheet says, fitted to published measurements.
 
 `tables/known.toml` holds them (`windlass plan published --refit` writes it): one value of each for software
-that nobody measured, and what each generation of software multiplies them by. They are few and physical, so
+without measurements, and the factors of each generation of software. They are few and physical, so
 that they hold for clusters which no row came from. A generation that no row was fitted to is taken for its
 neighbour, or for the default: what `tables/software.toml` expects of it was written with its rows in sight.
 """
@@ -23,7 +23,7 @@ TABLE = Path(__file__).parents[1] / "tables" / "known.toml"
 
 @dataclass(frozen=True)
 class StepConstants:
-    """Defaults are what one expects before any row was seen, and what the fit is drawn to."""
+    """Defaults are the prior of the fit: the expectation before any measurement."""
 
     product: Number = 0.90
     """Share of the reachable rate that a large product within a model gets."""
@@ -82,7 +82,7 @@ class StepConstants:
 
 @dataclass(frozen=True)
 class FittedConstants:
-    """Constants for software by its generation, and how far from the truth they were."""
+    """Constants by generation of software, and their errors."""
 
     default: StepConstants = StepConstants()
     generations: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def published() -> FittedConstants:
 
 @cache
 def documented() -> dict[str, dict[str, float]]:
-    """Read what is expected of generations of software, as factors; a fit starts from them."""
+    """Read the documented factors of software generations; a fit starts from them."""
     table = tomllib.loads(SOFTWARE.read_text())
     return {
         name: {key: factors[key] for key in factors if key != "habits"} for name, factors in table.items()
@@ -149,7 +149,7 @@ def parse_known(table: dict[str, Any]) -> FittedConstants:
 
 def format_known(known: FittedConstants) -> str:
     """Return the table as TOML."""
-    lines = ["# Written by `windlass plan published --refit`; cost/known.py says what each constant is.", ""]
+    lines = ["# Written by `windlass plan published --refit`; see cost/fitted_constants.py.", ""]
     lines += [
         f"low = {known.low:.4g}",
         f"high = {known.high:.4g}",

@@ -1,7 +1,7 @@
-"""What is known about memory before anything is measured: habits of software, and a few fitted constants.
+"""Memory constants: the defaults of each framework, and a few fitted constants.
 
-Habits are read from the sources of each framework (tables/memory.toml) and are never fitted, so a framework
-whose measurements are left out is predicted by them all the same. The constants are few and the same for all.
+Defaults are read from the sources of each framework (tables/memory.toml) and are never fitted, so a framework
+whose measurements are left out is still predicted by them. The constants are few and the same for all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MemoryDefaults:
     stores_float8: bool = False
     """Whether inputs of products in float8 are stored as such, not in the precision that they came in."""
     every_second: bool = False
-    """Whether its selective policy, which judge/rows.py reads as full recomputation of a half, keeps the
+    """Whether its selective policy, which lab/planner reads as full recomputation of a half, keeps the
     result of every second product of a layer."""
 
 
@@ -57,7 +57,7 @@ class MemoryConstants:
     working: float
     """Recomputed activations and their gradients, in layers."""
     fragments: float
-    """On the share that the habits of the software give."""
+    """Factor on the `fragments` of the software defaults."""
     group_bytes: float
     """Buffers of the communicators of one axis, outside the allocator."""
     low: float
@@ -67,7 +67,7 @@ class MemoryConstants:
 
 @dataclass(frozen=True)
 class FittedMemory:
-    """All that device_memory needs beside the case."""
+    """All constants that `device_memory` needs."""
 
     constants: MemoryConstants
     software: dict[str, MemoryDefaults]

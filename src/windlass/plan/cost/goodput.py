@@ -1,4 +1,4 @@
-"""Which share of the time is useful when devices fail, and how often to save.
+"""The useful share of the time when devices fail, and how often to save.
 
 Failures are a Poisson process: n devices fail n times as often as one. Between checkpoints a run works for
 `interval`, then waits `stall` for the checkpoint; a failure costs `restart` and all work since the last whole
@@ -50,16 +50,16 @@ class Failures:
     def __post_init__(self) -> None:
         if not self.mtbf_s > 0:
             raise BadInput(
-                f"plan: a time of {self.mtbf_s} s between failures cannot be",
+                f"plan: mtbf must be positive, got {self.mtbf_s} s",
                 hint="write it like '5y' or '50000h'",
             )
         if min(self.restart_s, self.recovery_s, self.replace_s) < 0:
-            raise BadInput("plan: a negative time to restart cannot be", hint="write it like '10m'")
+            raise BadInput("plan: restart times must be 0 or more", hint="write it like '10m'")
 
 
 @dataclass(frozen=True)
 class FailureModel:
-    """What failures do to a run."""
+    """Failures of a run and their cost."""
 
     mtbf_s: float
     """Of all devices together."""
@@ -68,10 +68,10 @@ class FailureModel:
     useful: float
     """Share of the time, for a run that goes back to its checkpoint."""
     elastic: float
-    """The same for an elastic run, which goes on from memory."""
+    """The same for an elastic run, which continues from memory."""
 
     def seconds(self, work_s: float, *, elastic: bool = False) -> float:
-        """Return how long so much work takes on the clock."""
+        """Return the wall time of `work_s` seconds of work."""
         share = self.elastic if elastic else self.useful
         return work_s / share if share > 0 else math.inf
 
@@ -93,7 +93,7 @@ def goodput(
 
     `stall_s` is how long training waits for a checkpoint, `lag_s` how much later it is whole: work in that
     time is lost with a failure too, and the next checkpoint cannot begin in it. An elastic run of one replica
-    has nobody to go on with.
+    has no others to continue with.
     """
     mtbf_s = failures.mtbf_s / devices
     interval_s = max(step_s, lag_s, best_interval(stall_s, mtbf_s))

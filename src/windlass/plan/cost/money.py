@@ -24,14 +24,14 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Prices:
-    """What is paid, and how much power is drawn; what is None the catalogue says, or nobody."""
+    """Prices and power; None means the value of the catalogue, if it has one."""
 
     dollars_h: tuple[float, float] | None = None
-    """Of one device; in place of what the catalogue says."""
+    """Of one device; overrides the catalogue."""
     dollars_kwh: float | None = None
-    """Of energy, for machines that one owns; rented devices include it."""
+    """Of energy, for owned machines; rented devices include it."""
     watts: float | None = None
-    """Of one device, rated; in place of what the catalogue says."""
+    """Of one device, rated; overrides the catalogue."""
     pue: float = PUE
     load: float = LOAD
 
@@ -51,7 +51,7 @@ class RunCost:
 
     device_hours: float
     dollars: tuple[float, float] | None
-    """None where nobody said a price."""
+    """None if no price is known."""
     kwh: float | None
 
     @property
@@ -61,7 +61,7 @@ class RunCost:
 
 
 def cost_of(seconds: float, devices: int, device: Device, prices: Prices | None = None) -> RunCost:
-    """Return what `devices` of one kind cost for so long; without `prices` by the catalogue."""
+    """Return the cost of `devices` of one kind for `seconds`; without `prices`, by the catalogue."""
     prices = prices or Prices()
     _check(devices > 0, f"{devices} devices", "at least 1")
     _check(seconds >= 0, f"a run of {seconds} s", "0 or more")
@@ -80,7 +80,7 @@ def cost_of(seconds: float, devices: int, device: Device, prices: Prices | None 
 
 
 def added(costs: list[RunCost]) -> RunCost:
-    """Return the sum over unequal parts of a fleet; what one part does not know, the whole does not."""
+    """Return the sum over unequal parts of a fleet; unknown if any part is unknown."""
     priced = [cost.dollars for cost in costs if cost.dollars is not None]
     metered = [cost.kwh for cost in costs if cost.kwh is not None]
     return RunCost(
@@ -107,4 +107,4 @@ def format_dollars(dollars: tuple[float, float] | float | None) -> str:
 
 def _check(holds: bool, what: str, right: str) -> None:
     if not holds:
-        raise BadInput(f"plan: {what} cannot be", hint=f"it must be {right}")
+        raise BadInput(f"plan: {what} is not possible", hint=f"it must be {right}")

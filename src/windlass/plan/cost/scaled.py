@@ -1,7 +1,7 @@
 """Models of the same form, ever smaller (layer-wise scaling).
 
 Width and depth shrink together: their ratio matters little within wide bounds (Kaplan et al. 2020,
-arXiv:2001.08361, section 3.1), so the one that was asked for is kept.
+arXiv:2001.08361, section 3.1), so the requested ratio is kept.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ MIN_SCALE = 0.05
 def smaller_sizes(case: TrainingStep) -> Iterator[Sizes]:
     """Yield them, the largest first; the layout of the case can divide each.
 
-    Heads are coarse steps; between two numbers of heads, layers are taken off, as many as the stages at once.
+    Heads are coarse steps; between two numbers of heads, layers are removed, as many as there are stages at
+    a time.
     """
     sizes = case.sizes
     heads_unit, layers_unit = math.lcm(case.tp, sizes.heads // sizes.kv_heads), case.pp * case.virtual
     for heads in range((sizes.heads - 1) // heads_unit * heads_unit, 0, -heads_unit):
         if heads / sizes.heads < MIN_SCALE:
             return
-        most = _multiple(sizes.layers * heads / sizes.heads, layers_unit)
-        least = _multiple(sizes.layers * max(0, heads - heads_unit) / sizes.heads, layers_unit)
-        for layers in range(most, min(least, most - 1), -layers_unit):
+        maximum = _multiple(sizes.layers * heads / sizes.heads, layers_unit)
+        minimum = _multiple(sizes.layers * max(0, heads - heads_unit) / sizes.heads, layers_unit)
+        for layers in range(maximum, min(minimum, maximum - 1), -layers_unit):
             yield _scaled(case, heads, layers)
 
 

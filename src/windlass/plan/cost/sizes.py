@@ -1,4 +1,4 @@
-"""The shape of one of our models in the terms of the cost models.
+"""Converts the shape of one of our models into Sizes of the cost models.
 
 A Shape counts to the last bias, because a checkpoint is checked against it; Sizes hold what matters for
 time and memory, matrices only. The encoder differs from the decoders in one thing: its tokens attend to both
@@ -12,7 +12,7 @@ from windlass.spec.shape import BertShape, LlamaShape, Network
 
 
 def sizes_of(shape: Network) -> Sizes:
-    """Return the sizes of any family that can be asked for in a job file."""
+    """Return the sizes of any family that a job file can name."""
     llama = shape if isinstance(shape, LlamaShape) else None
     return Sizes(
         layers=shape.layers,

@@ -1,8 +1,7 @@
-"""What training software does by itself, as its documentation says: inputs of a step that no layout names.
+"""Defaults of training software, from its documentation: inputs of a step that no layout names.
 
-`tables/software.toml` holds them beside the factors of fitted_constants.py. A habit is something that several
-programs share, so what it is worth is learnt from all of them: a generation whose rows were left out keeps
-its habits.
+`tables/software.toml` holds them beside the factors of `fitted_constants`. Several programs share a default,
+so its effect is fitted to all of them: a generation whose rows were left out keeps its defaults.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A training step to be predicted: which model, on which devices, divided how, by which software.
 
-Plain data without defaults that guess: whoever builds a Case has decided. Published rows (judge/rows.py) and
+Plain data without defaults that guess: the caller decides everything. Published rows (lab/planner) and
 layouts under search (fleet/layouts.py) are turned into it, so one set of formulas serves both. Runs of our
 own trainer on this machine are described by local/step.py.
 """

@@ -1,8 +1,8 @@
-"""The numbers of a Case that its time depends on, so that formulas can be plain arithmetic.
+"""The numbers of a TrainingStep that its time depends on, so that formulas can be plain arithmetic.
 
-Input: a Case. Output: StepInputs, whose fields are numbers; `stacked` puts those of many cases side by side
-as arrays. The formulas of step_time.py use nothing but arithmetic, so the same lines predict one case within
-a search and thousands of cases within a fit. What is a choice in a Case is a 0 or a 1 here.
+Input: a TrainingStep. Output: StepInputs, whose fields are numbers; `stacked` puts those of many cases side
+by side as arrays. The formulas of `step_time` use nothing but arithmetic, so the same lines predict one case
+within a search and thousands of cases within a fit. A choice in a TrainingStep is a 0 or a 1 here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Number = Any
 """A float, or an array with one float for each case."""
 
 TYPICAL_REACHABLE = 0.78
-"""Share of the peak that large bfloat16 products reach where nobody measured it."""
+"""Share of the peak that large bfloat16 products reach where no measurement exists."""
 SUSTAINED = {"H100-96GB-HBM2e-500W": 0.85, "H": 0.925}
 """Share of it that is left when a device computes for hours, by the beginning of its name: Hopper meets its
 power limit where an A100 does not."""
@@ -144,14 +144,14 @@ def step_inputs(case: TrainingStep) -> StepInputs:
         device.peak_flops.get("bfloat16") or device.peak_flops.get("float16") or device.peak_flops["float32"]
     )
     expert, habits = sizes.experts > 0, habits_of(case.software)
-    most, last = stage_layers(case)
+    fullest, last = stage_layers(case)
     linear = sizes.width * 2 * (query + key_value)
     return StepInputs(
         tokens=case.micro_batch * case.sequence / case.cp,
         sequence=case.sequence,
         micro_batches=case.micro_batches,
         layers=sizes.layers,
-        max_layers=most,
+        max_layers=fullest,
         last_layers=last,
         width=sizes.width,
         query=query,
@@ -241,12 +241,12 @@ def stage_layers(case: TrainingStep) -> tuple[int, int]:
         return layers, layers
     head = case.sizes.vocabulary * case.sizes.width / case.sizes.active_layer_weights
     if case.software.startswith("nanotron"):
-        most = min(layers, int((layers + head) / pp) + 1)
-        return most, max(0, layers - most * (pp - 1))
+        fullest = min(layers, int((layers + head) / pp) + 1)
+        return fullest, max(0, layers - fullest * (pp - 1))
     if "megatron" in case.software or layers % pp == 0:
         return -(-layers // pp), layers // pp
-    most = max(1, math.ceil((layers + head) / pp - 1e-9))
-    return most, max(0, layers - most * (pp - 1))
+    fullest = max(1, math.ceil((layers + head) / pp - 1e-9))
+    return fullest, max(0, layers - fullest * (pp - 1))
 
 
 def reachable_share(device: Device) -> float:

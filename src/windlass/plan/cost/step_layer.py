@@ -1,6 +1,6 @@
-"""What one layer costs a device for one micro-batch: products, attention, work bound by memory, exchanges.
+"""The time of one layer and one micro-batch on a device: products, attention, memory-bound work, exchanges.
 
-Arithmetic only, on numbers or on arrays (step_inputs.py). Sources: FLOPs of a transformer, Narayanan et al.
+Arithmetic only, on numbers or on arrays (`step_inputs`). Sources: FLOPs of a transformer, Narayanan et al.
 2021 (arXiv:2104.04473); what tensor and sequence parallelism exchange, Korthikanti et al. 2022
 (arXiv:2205.05198); roofline, Williams et al. 2009; attention, Dao 2023 (arXiv:2307.08691).
 """

@@ -1,9 +1,9 @@
 """How long one step of training takes, with an interval and its parts.
 
-    Case -> step_inputs -> step_layer (one layer, one micro-batch) -> pipeline, gradients -> seconds
+    TrainingStep -> step_inputs -> step_layer (one layer, one micro-batch) -> pipeline, gradients -> seconds
 
 Each part is a formula with a source; what formulas cannot know (kernels, overlap, latencies) are the few
-constants of fitted_constants.py. The pipeline is that of 1F1B, interleaved or not (arXiv:2104.04473, section
+constants of `fitted_constants`. The pipeline is that of 1F1B, interleaved or not (arXiv:2104.04473, section
 2.2); FSDP gathers weights layer by layer behind the computation (Zhao et al. 2023, arXiv:2304.11277).
 """
 
@@ -43,7 +43,7 @@ def step_time(case: TrainingStep, known: FittedConstants | None = None) -> StepT
 
 
 def ranked_s(case: TrainingStep, seconds: float) -> float:
-    """Return what layouts are compared by when one of them is chosen."""
+    """Return the seconds by which layouts are compared."""
     return seconds * (1 + MARGIN * (case.pp > 1))
 
 
@@ -90,7 +90,7 @@ def gather_s(x: StepInputs, known: StepConstants, computing: Number) -> Number:
 
 
 def sends_s(x: StepInputs, known: StepConstants, computing: Number) -> Number:
-    """Activations forward and gradients back, at every border of stages that a micro-batch crosses.
+    """Activations forward and gradients back, at every stage boundary that a micro-batch crosses.
 
     What passes behind the next piece costs only what is longer than its forward half, the shorter one; while
     a pipeline fills and drains there is nothing to hide behind.

@@ -29,7 +29,7 @@ SMALL_VOCABULARY = 1 << 16
 
 @dataclass(frozen=True)
 class StorageNeeds:
-    """What a run needs beside its devices."""
+    """What a run needs besides its devices."""
 
     checkpoint_bytes: float
     kept_bytes: float
@@ -67,7 +67,7 @@ def storage(
 
 
 def checkpoint_bytes(parameters: float, precision: Precision) -> float:
-    """Return the size of a checkpoint from which training goes on; weights alone are `served_bytes`."""
+    """Return the size of a training checkpoint; weights alone are `served_bytes`."""
     copy = 0.0 if precision == "float32" else max(2.0, COMPUTED_BYTES[precision])
     return parameters * (OPTIMIZED_BYTES + copy)
 
@@ -78,7 +78,7 @@ def served_bytes(parameters: float, bits: float = 16, zeros: float = 0.0) -> flo
 
 
 def kept_checkpoints(steps: int, keep: int, every_steps: int | None) -> int:
-    """Return how many checkpoints lie there at the end."""
+    """Return how many checkpoints are kept at the end."""
     return keep + (steps // every_steps if every_steps else 0)
 
 
@@ -89,20 +89,22 @@ def corpus_bytes(tokens: float, vocabulary: int, text_bytes: float | None = None
 
 
 def transfer_seconds(size: float, bytes_s: float) -> float:
-    """Return how long so many bytes take; `bytes_s` is what a disk or store takes from all writers."""
+    """Return the seconds to write `size` bytes; `bytes_s` is the bandwidth for all writers together."""
     if not bytes_s > 0:
-        raise BadInput(f"plan: a store of {bytes_s} bytes/s takes no checkpoint", hint="write it like '2GB'")
+        raise BadInput(
+            f"plan: the store's bandwidth must be positive, got {bytes_s} bytes/s", hint="write it like '2GB'"
+        )
     return size / bytes_s
 
 
 def network_bytes(case: TrainingStep) -> float:
-    """Return what one device sends in a step, over whatever links."""
+    """Return the bytes that one device sends in a step, over all links."""
     return gradient_bytes(case) + activation_bytes(case)
 
 
 def gradient_bytes(case: TrainingStep) -> float:
-    """Return what data parallelism sends: gradients once around, with full sharding the weights twice more
-    (Rajbhandari et al. 2020, arXiv:1910.02054, section 7: 2 and 3 times the weights).
+    """Return the bytes that data parallelism sends: gradients once around, with full sharding weights twice
+    more (Rajbhandari et al. 2020, arXiv:1910.02054, section 7: 2 and 3 times the weights).
     """
     sizes = case.sizes
     in_experts = (sizes.layers - sizes.dense_layers) * sizes.experts * sizes.ffn_weights(sizes.expert_width)
@@ -118,23 +120,25 @@ def gradient_bytes(case: TrainingStep) -> float:
 
 
 def activation_bytes(case: TrainingStep) -> float:
-    """Return what the other axes send.
+    """Return the bytes that the other axes send.
 
     Tensors: four all-reduces a layer (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Pipelines: the
-    stream forth and back at every border (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). Context:
-    keys and values once around, and twice with their gradients (Liu et al. 2023, arXiv:2310.01889). Experts:
-    to them and back, in both passes (Lepikhin et al. 2020, arXiv:2006.16668).
+    stream forth and back at every stage boundary (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
+    Context: keys and values once around, and twice with their gradients (Liu et al. 2023, arXiv:2310.01889).
+    Experts: to them and back, in both passes (Lepikhin et al. 2020, arXiv:2006.16668).
     """
     sizes = case.sizes
     stream = case.micro_batch * case.sequence / case.cp * sizes.width * SENT_BYTES
     layers = sizes.layers / case.pp
     tensor = 4 * layers * 2 * stream * _ring(case.tp)
-    borders = 2 * case.virtual * stream / (case.tp if case.sequence_parallel else 1) if case.pp > 1 else 0.0
+    boundaries = (
+        2 * case.virtual * stream / (case.tp if case.sequence_parallel else 1) if case.pp > 1 else 0.0
+    )
     keys = 2 * sizes.kv_heads * sizes.head_width / sizes.width / case.tp
     context = 3 * layers * keys * stream * (case.cp - 1)
     sparse = layers * (1 - sizes.dense_layers / sizes.layers) if sizes.experts else 0.0
     experts = 4 * sparse * sizes.top_k * stream / case.tp * _ring(case.ep)
-    return case.micro_batches * (tensor + borders + context + experts)
+    return case.micro_batches * (tensor + boundaries + context + experts)
 
 
 def _ring(devices: int) -> float:

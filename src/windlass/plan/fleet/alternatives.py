@@ -5,7 +5,7 @@
     stacked    progressive training: a quarter of the layers first, doubled twice on the way
     int8, int4, pruned, distilled    after training, for a server with less memory
 
-Input: a Goal, which brings its predictions as functions. Output: Ways, the least loss first.
+Input: a Goal, which brings its predictions as functions. Output: Ways, the lowest loss first.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FORWARD_SHARE = 1 / 3
 
 @dataclass(frozen=True)
 class Goal:
-    """What was asked for, and how to predict what else could be."""
+    """The requested run, and predictions of alternatives."""
 
     case: TrainingStep
     tokens: float
     predict: Callable[[TrainingStep], float]
     """Seconds of a step."""
     cost: Callable[[float], Dollars | None]
-    """Of so many seconds on these devices."""
+    """Of a time in seconds on these devices."""
     loss: Callable[[float, float], float]
-    """Of so many weights after so many tokens."""
+    """Of a number of weights after a number of tokens."""
     fits: Callable[[TrainingStep], bool]
     deadline_s: float | None = None
     budget_dollars: float | None = None
@@ -79,19 +79,19 @@ class Way:
 
 
 def ways_to_meet(goal: Goal) -> list[Way]:
-    """Return what keeps to the limit, the least loss first; empty if nothing does."""
+    """Return the ways that meet the limit, the lowest loss first; empty if none does."""
     found = [way for way in (stacked(goal), smaller(goal), shorter(goal)) if way is not None]
     return sorted((way for way in found if way.seconds <= goal.limit_s), key=lambda way: way.loss)
 
 
 def ways_to_serve(goal: Goal) -> list[Way]:
-    """Return ways to make the trained model smaller, the least loss first."""
+    """Return ways to make the trained model smaller, the lowest loss first."""
     found = [*compressed(goal), distilled(goal)]
     return sorted((way for way in found if way is not None), key=lambda way: way.loss)
 
 
 def smaller(goal: Goal) -> Way | None:
-    """Return the largest model of the same form that keeps to the limit and fits, or None."""
+    """Return the largest model of the same form that meets the limit and fits, or None."""
     for sizes in smaller_sizes(goal.case):
         case = replace(goal.case, sizes=sizes)
         seconds = goal.seconds(case, goal.tokens)
@@ -108,7 +108,7 @@ def smaller(goal: Goal) -> Way | None:
         goal.cost(seconds),
         loss,
         f"A model of {sizes.layers} layers and width {sizes.width} ({format_count(sizes.parameters)} weights,"
-        f" {share:.0%} of what was asked for) takes {format_seconds(seconds)};"
+        f" {share:.0%} of the requested size) takes {format_seconds(seconds)};"
         f" {_rises(goal, loss)}.",
     )
 
@@ -127,7 +127,7 @@ def shorter(goal: Goal) -> Way | None:
         seconds,
         goal.cost(seconds),
         loss,
-        f"The same model on {format_count(tokens)} tokens ({tokens / goal.tokens:.0%} of what was asked for)"
+        f"The same model on {format_count(tokens)} tokens ({tokens / goal.tokens:.0%} of those requested)"
         f" takes {format_seconds(seconds)}; {_rises(goal, loss)}.",
     )
 
@@ -229,5 +229,5 @@ def _step_tokens(case: TrainingStep) -> int:
 
 
 def _rises(goal: Goal, loss: float) -> str:
-    asked = goal.loss(counted_weights(goal.case.sizes), goal.tokens)
-    return f"the expected loss is {loss:.2f} instead of {asked:.2f}"
+    requested = goal.loss(counted_weights(goal.case.sizes), goal.tokens)
+    return f"the expected loss is {loss:.2f} instead of {requested:.2f}"

@@ -19,31 +19,31 @@ LOSS_SPREAD = (0.88, 1.48)
 much are above it."""
 
 
-def layout_facts(work: TrainingWork, outlook: RunEstimate) -> dict[str, Any]:
-    """Return one layout; of a team, what the member that sets the pace does, and the members beside it."""
-    fullest = max(outlook.members, key=lambda member: member.weighed.memory.bytes)
-    memory = fullest.weighed.memory
+def layout_facts(work: TrainingWork, run: RunEstimate) -> dict[str, Any]:
+    """Return one layout; for a team, the choices of its slowest member, and all members."""
+    fullest = max(run.members, key=lambda member: member.estimate.memory.bytes)
+    memory = fullest.estimate.memory
     facts = {
-        "name": layout_name(outlook),
-        "choices": choices(work, outlook.case),
-        "device": outlook.case.device.name,
-        "devices": outlook.devices,
-        "step_s": outlook.step.seconds,
-        "step_range_s": [outlook.step.low, outlook.step.high],
-        "step_parts_s": {part: float(seconds) for part, seconds in outlook.step.parts.items() if seconds},
-        "seconds": outlook.seconds,
-        "seconds_range": list(outlook.seconds_range),
-        "tokens_s": work.global_batch * work.sequence / outlook.step.seconds,
+        "name": layout_name(run),
+        "choices": choices(work, run.case),
+        "device": run.case.device.name,
+        "devices": run.devices,
+        "step_s": run.step.seconds,
+        "step_range_s": [run.step.low, run.step.high],
+        "step_parts_s": {part: float(seconds) for part, seconds in run.step.parts.items() if seconds},
+        "seconds": run.seconds,
+        "seconds_range": list(run.seconds_range),
+        "tokens_s": work.global_batch * work.sequence / run.step.seconds,
         "memory_bytes": memory.bytes,
         "memory_range_bytes": [memory.low, memory.high],
         "limit_bytes": fullest.case.device.memory_bytes,
         "memory_parts_bytes": {part: size for part, size in memory.parts.items() if size},
-        "dollars": list(outlook.cost.dollars) if outlook.cost.dollars is not None else None,
-        "kwh": outlook.cost.kwh,
+        "dollars": list(run.cost.dollars) if run.cost.dollars is not None else None,
+        "kwh": run.cost.kwh,
         "loss": loss_of(work),
         "loss_range": loss_range(work),
     }
-    if len(outlook.members) > 1:
+    if len(run.members) > 1:
         facts["team"] = [
             {
                 "device": member.case.device.name,
@@ -51,25 +51,25 @@ def layout_facts(work: TrainingWork, outlook: RunEstimate) -> dict[str, Any]:
                 "share": member.case.global_batch / work.global_batch,
                 "choices": choices(work, member.case),
             }
-            for member in outlook.members
+            for member in run.members
         ]
     return facts
 
 
 def choices(work: TrainingWork, case: TrainingStep) -> dict[str, Any]:
-    """Return what a search decides."""
+    """Return the choices of the search."""
     names = ("dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "shards", "micro_batch", "micro_batches")
     chosen = {name: getattr(case, name) for name in (*names, "recompute", "recompute_share", "precision")}
     return {**chosen, "sync": work.sync.policy}
 
 
-def point_facts(outlook: RunEstimate) -> dict[str, Any]:
+def point_facts(run: RunEstimate) -> dict[str, Any]:
     return {
-        "name": layout_name(outlook),
-        "devices": outlook.devices,
-        "seconds": outlook.seconds,
-        "dollars": outlook.dollars,
-        "memory_bytes": outlook.memory_bytes,
+        "name": layout_name(run),
+        "devices": run.devices,
+        "seconds": run.seconds,
+        "dollars": run.dollars,
+        "memory_bytes": run.memory_bytes,
     }
 
 
@@ -108,5 +108,5 @@ def loss_of(work: TrainingWork) -> float:
 
 def loss_range(work: TrainingWork) -> list[float]:
     """Return the interval, which ends at the loss of a model that knows nothing."""
-    least, most = (factor * loss_of(work) for factor in LOSS_SPREAD)
-    return [least, min(most, math.log(work.sizes.vocabulary))]
+    low, high = (factor * loss_of(work) for factor in LOSS_SPREAD)
+    return [low, min(high, math.log(work.sizes.vocabulary))]

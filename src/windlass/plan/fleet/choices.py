@@ -1,4 +1,4 @@
-"""What a plan can be asked for by name: devices, published sizes, objectives, precisions."""
+"""The names that a plan request may use: devices, published sizes, objectives, precisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan must keep to: a deadline, a budget, and what is to be small.
+"""The limits of a plan: a deadline, a budget, and the objective to minimise.
 
 Money is compared by the middle of its range, because prices of one device spread four to ten times.
 """
@@ -20,30 +20,30 @@ Binding = Literal["memory", "time", "money", "divisibility"]
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """What was asked for beside the work itself."""
+    """Objective, deadline and budget."""
 
     objective: Objective = "time"
     deadline_s: float | None = None
     dollars: float | None = None
 
-    def keeps(self, outlook: RunEstimate) -> bool:
-        return self.late(outlook) <= 1 and self.dear(outlook) <= 1
+    def keeps(self, run: RunEstimate) -> bool:
+        return self.late(run) <= 1 and self.dear(run) <= 1
 
-    def late(self, outlook: RunEstimate) -> float:
+    def late(self, run: RunEstimate) -> float:
         """Time over the deadline, as a factor."""
-        return outlook.seconds / self.deadline_s if self.deadline_s is not None else 0.0
+        return run.seconds / self.deadline_s if self.deadline_s is not None else 0.0
 
-    def dear(self, outlook: RunEstimate) -> float:
-        """Money over the budget, as a factor; a price that nobody knows cannot be kept to."""
+    def dear(self, run: RunEstimate) -> float:
+        """Money over the budget, as a factor; infinite if the price is unknown."""
         if self.dollars is None:
             return 0.0
-        return float("inf") if outlook.dollars is None else outlook.dollars / self.dollars
+        return float("inf") if run.dollars is None else run.dollars / self.dollars
 
     def words(self) -> str:
-        """Say the limits: "3d 00h and $5,000"."""
-        said = [format_seconds(self.deadline_s)] if self.deadline_s is not None else []
-        said += [format_dollars(self.dollars)] if self.dollars is not None else []
-        return " and ".join(said)
+        """Format the limits: "3d 00h and $5,000"."""
+        parts = [format_seconds(self.deadline_s)] if self.deadline_s is not None else []
+        parts += [format_dollars(self.dollars)] if self.dollars is not None else []
+        return " and ".join(parts)
 
 
 def parse_deadline(text: str, now: datetime) -> float:

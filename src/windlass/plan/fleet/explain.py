@@ -1,7 +1,7 @@
 """Why this layout and not the next one, in plain words.
 
-Input: outlooks. Output: sentences. A difference between two layouts is told by the part of the step that
-makes most of it, because that is what one would have to change.
+Input: run estimates. Output: sentences. A difference between two layouts is explained by the part of the
+step that makes most of it, because that is the part to change.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ ALIKE = 0.005
 
 
 def explanation(work: TrainingWork, limits: PlanLimits, layouts: list[RunEstimate]) -> list[str]:
-    """Tell of the choice, what it spends its time on, why not the runner-up, and what failures cost."""
+    """Explain the choice, its time by part, why not the runner-up, and what failures cost."""
     choice = layouts[0]
-    told = [summary(work, choice), _division(choice), *_idle(work, choice), _spent(choice)]
+    sentences = [summary(work, choice), _division(choice), *_idle(work, choice), _spent(choice)]
     if len(layouts) > 1:
-        told.append(why_not(choice, layouts[1], limits))
-    told.append(_failing(choice))
-    return told
+        sentences.append(why_not(choice, layouts[1], limits))
+    sentences.append(_failing(choice))
+    return sentences
 
 
 def summary(work: TrainingWork, choice: RunEstimate) -> str:
-    """Say what it takes: time, money, energy."""
+    """Summarise time, money and energy."""
     low, high = (format_seconds(s) for s in choice.seconds_range)
     cost = f", {format_dollars(choice.cost.dollars)}" if choice.cost.dollars is not None else ""
     energy = f" and {format_count(choice.cost.kwh)} kWh" if choice.cost.kwh is not None else ""
@@ -40,7 +40,7 @@ def summary(work: TrainingWork, choice: RunEstimate) -> str:
 
 
 def why_not(choice: RunEstimate, other: RunEstimate, limits: PlanLimits) -> str:
-    """Say what speaks against the runner-up."""
+    """Say why the runner-up is worse."""
     name = layout_name(other)
     if devices_words(other) != devices_words(choice):
         name = f"{case_name(other.case)} on {devices_words(other)}"
@@ -57,11 +57,11 @@ def why_not(choice: RunEstimate, other: RunEstimate, limits: PlanLimits) -> str:
     return f"Not {name}: it is {slower:.1%} slower{_because(choice, other)}."
 
 
-def layout_name(outlook: RunEstimate) -> str:
+def layout_name(run: RunEstimate) -> str:
     """Name a layout as people and `--layout` say it; in a team, with the device that each is for."""
-    if len(outlook.members) == 1:
-        return case_name(outlook.case)
-    return " and ".join(f"{case_name(m.case)} on {m.case.device.name}" for m in outlook.members)
+    if len(run.members) == 1:
+        return case_name(run.case)
+    return " and ".join(f"{case_name(m.case)} on {m.case.device.name}" for m in run.members)
 
 
 def case_name(case: TrainingStep) -> str:
@@ -83,14 +83,14 @@ def case_name(case: TrainingStep) -> str:
     return ",".join(named)
 
 
-def devices_words(outlook: RunEstimate) -> str:
-    return " and ".join(f"{m.case.devices} x {m.case.device.name}" for m in outlook.members)
+def devices_words(run: RunEstimate) -> str:
+    return " and ".join(f"{m.case.devices} x {m.case.device.name}" for m in run.members)
 
 
 def _division(choice: RunEstimate) -> str:
     sentences = []
     for member in choice.members:
-        case, memory = member.case, member.weighed.memory
+        case, memory = member.case, member.estimate.memory
         limit = format_bytes(case.device.memory_bytes)
         replicas = f" for each of {case.dp} replicas" if case.dp > 1 else ""
         sentences.append(
@@ -125,11 +125,11 @@ def _because(choice: RunEstimate, other: RunEstimate) -> str:
     """Name the part of a step that grows most."""
     mine, theirs = choice.step.parts, other.step.parts
     grown = {part: float(theirs[part]) - float(mine.get(part, 0.0)) for part in theirs}
-    most = max(grown, key=grown.__getitem__)
-    if grown[most] <= 0:
+    largest = max(grown, key=grown.__getitem__)
+    if grown[largest] <= 0:
         return ""
-    was, becomes = float(mine.get(most, 0.0)), float(theirs[most])
-    return f", mostly by {most} ({was:.2f} s of a step become {becomes:.2f} s)"
+    was, becomes = float(mine.get(largest, 0.0)), float(theirs[largest])
+    return f", mostly by {largest} ({was:.2f} s of a step become {becomes:.2f} s)"
 
 
 def _failing(choice: RunEstimate) -> str:

@@ -1,10 +1,10 @@
 """Finds the best layouts of some work on equal devices.
 
-    layouts -> memory (what does not fit goes no further) -> time -> best first
+    layouts -> memory (those that do not fit are dropped) -> time -> best first
 
 Exhaustive search is the reference: it leaves out only what cannot win. Where a recomputation fits, those that
-recompute more are slower; where none fits, no larger micro-batch fits either. Greedy search (greedy.py)
-looks at a few hundred layouts and is checked against it.
+recompute more are slower; where none fits, no larger micro-batch fits either. Greedy search (`greedy`)
+estimates a few hundred layouts and is tested against it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from windlass.plan.fleet.work import TrainingWork
 
 Objective = Literal["time", "money", "memory"]
 OUTER_BYTES = 8
-"""Held for one weight by replicas that walk apart: what they agreed on last, and the outer momentum."""
+"""Per weight, for replicas with local updates: the last synchronised value, and the outer momentum."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Says what a layout costs."""
+    """Predicts time and memory of a layout."""
 
     time: Callable[[TrainingStep], StepTime] = step_time
     memory: Callable[[TrainingStep], DeviceMemory] = device_memory
@@ -39,7 +39,7 @@ PUBLISHED = Predictor()
 
 @dataclass(frozen=True)
 class LayoutEstimate:
-    """A layout that was looked at."""
+    """A layout with its predicted memory and time."""
 
     case: TrainingStep
     memory: DeviceMemory
@@ -57,7 +57,7 @@ class LayoutEstimate:
 
 @dataclass(frozen=True)
 class SearchFound:
-    """What a search saw."""
+    """The result of a search."""
 
     options: tuple[LayoutEstimate, ...]
     """Those that fit, best first."""
@@ -73,12 +73,12 @@ class SearchFound:
 def exhaustive(
     work: TrainingWork, pool: DevicePool, objective: Objective = "time", predict: Predictor = PUBLISHED
 ) -> SearchFound:
-    """Look at every layout that might win."""
+    """Estimate every layout that might win."""
     return found(_walk(work, pool, objective, predict), objective)
 
 
 def found(seen: Iterator[LayoutEstimate], objective: Objective) -> SearchFound:
-    """Sort what was seen."""
+    """Sort the estimates."""
     everything = list(seen)
     options = sorted((w for w in everything if w.fits), key=lambda w: value(w, objective))
     unfit = (w for w in everything if not w.fits)
@@ -87,18 +87,18 @@ def found(seen: Iterator[LayoutEstimate], objective: Objective) -> SearchFound:
     )
 
 
-def value(weighed: LayoutEstimate, objective: Objective) -> tuple[float, float]:
-    """Return what is to be small: memory, or else time, a pipeline's with a margin.
+def value(estimate: LayoutEstimate, objective: Objective) -> tuple[float, float]:
+    """Return the cost to minimise: memory, or else time, a pipeline's with a margin.
 
-    On equal devices the quickest run is the cheapest too; fleet_search.py sees whether fewer would be
+    On equal devices the quickest run is the cheapest too; `fleet_search` checks whether fewer would be
     cheaper.
     """
     if objective == "memory":
-        return weighed.memory.bytes, weighed.step_s
-    return ranked_s(weighed.case, weighed.step_s), weighed.memory.bytes
+        return estimate.memory.bytes, estimate.step_s
+    return ranked_s(estimate.case, estimate.step_s), estimate.memory.bytes
 
 
-def weigh(work: TrainingWork, case: TrainingStep, predict: Predictor) -> LayoutEstimate:
+def estimate_layout(work: TrainingWork, case: TrainingStep, predict: Predictor) -> LayoutEstimate:
     """Predict the memory of a layout, and its time if it fits.
 
     It fits if the upper end of the interval does: a run that dies for lack of memory costs more than one
@@ -120,7 +120,7 @@ def _walk(
             for rung in ladder:
                 fitting = False
                 for case in rung:
-                    yield (seen := weigh(work, case, predict))
+                    yield (seen := estimate_layout(work, case, predict))
                     fitting = fitting or seen.fits
                     if seen.fits and objective != "memory":
                         break
@@ -129,7 +129,7 @@ def _walk(
 
 
 def _synced(work: TrainingWork, case: TrainingStep, predict: Predictor) -> StepTime:
-    """Return the mean step: replicas that agree every so many steps pay for it in that one only."""
+    """Return the mean step: with local updates, replicas pay for the exchange every `sync.every` steps."""
     step = predict.time(case)
     if not work.sync.local or case.dp == 1:
         return step

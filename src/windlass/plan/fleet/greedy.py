@@ -1,6 +1,6 @@
-"""Finds a good layout by climbing: from the best at first glance, one change at a time, until none helps.
+"""Finds a good layout by hill climbing: one change at a time, until none helps.
 
-Where nothing fits yet, "better" is less memory. A layout is looked at once, however many paths cross it.
+Where nothing fits yet, "better" is less memory. A layout is estimated once, however many paths cross it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from windlass.plan.fleet.explore import (
     Objective,
     Predictor,
     SearchFound,
+    estimate_layout,
     found,
     value,
-    weigh,
 )
 from windlass.plan.fleet.layouts import (
     Division,
@@ -49,15 +49,15 @@ class GreedyPoint:
 def greedy(
     work: TrainingWork, pool: DevicePool, objective: Objective = "time", predict: Predictor = PUBLISHED
 ) -> SearchFound:
-    """Climb from the divisions that look best at first glance."""
+    """Climb from the divisions whose first estimate is best."""
     climb = _Climb(work, pool, objective, predict)
     for start in climb.starts():
         climb.up(start)
-    return found((weighed for seen in climb.seen.values() for weighed in seen), objective)
+    return found((estimate for seen in climb.seen.values() for estimate in seen), objective)
 
 
 class _Climb:
-    """What one search knows so far."""
+    """The state of one search."""
 
     def __init__(
         self, work: TrainingWork, pool: DevicePool, objective: Objective, predict: Predictor
@@ -68,10 +68,10 @@ class _Climb:
         self._values = [sorted({key[axis] for key in self._known}) for axis in range(AXES)]
 
     def starts(self) -> list[GreedyPoint]:
-        """Glance at every division without virtual stages, and begin where it looks best.
+        """Estimate every division without virtual stages, and start from the best.
 
-        A climb seldom crosses a pass between tensor degrees, between a pipeline and none, or between weights
-        that are divided and weights that are not, so each of these has a start of its own.
+        A climb seldom changes the tensor degree, switches between a pipeline and none, or between sharded and
+        whole weights, so each of these has a start of its own.
         """
         plain = [d for d in self._known.values() if d.virtual == 1] or list(self._known.values())
         best: dict[tuple[int, bool, bool], GreedyPoint] = {}
@@ -94,10 +94,10 @@ class _Climb:
         return min((not w.fits, value(w, self._objective)) for w in self.seen[spot])
 
     def _look(self, spot: GreedyPoint) -> Iterator[LayoutEstimate]:
-        """Weigh recomputations until one fits."""
+        """Estimate recomputations until one fits."""
         parts = (spot.division, spot.precision, spot.sharding, spot.micro_batch)
         for case in recomputed(self._work, self._pool, *parts):
-            yield (seen := weigh(self._work, case, self._predict))
+            yield (seen := estimate_layout(self._work, case, self._predict))
             if seen.fits and self._objective != "memory":
                 return
 

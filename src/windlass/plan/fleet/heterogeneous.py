@@ -13,11 +13,11 @@ from dataclasses import replace
 from windlass.plan.cost.step_time import StepTime
 from windlass.plan.fleet.explore import SearchFound
 from windlass.plan.fleet.pools import DevicePool
-from windlass.plan.fleet.run_estimate import PoolLayout, RunEstimate, team_outlook
+from windlass.plan.fleet.run_estimate import PoolLayout, RunEstimate, estimate_team
 from windlass.plan.fleet.work import TrainingWork
 
 PARTS = 32
-"""Into which a batch is cut to be shared out."""
+"""Parts of a batch that are shared out."""
 MAX_MOVES = 8
 GRADIENT_BYTES = 4
 """Of one weight, as replicas add them up."""
@@ -50,7 +50,7 @@ def together(
 
 
 def in_proportion(speeds: list[float], parts: int) -> list[int]:
-    """Share out parts so that nobody gets none and everybody needs about the same time."""
+    """Share out parts so that each pool gets at least one and all need about the same time."""
     shares = [1] * len(speeds)
     for _ in range(parts - len(speeds)):
         at = min(range(len(speeds)), key=lambda i: (shares[i] + 1) / speeds[i])
@@ -72,8 +72,8 @@ def _members(
 
 def _joined(work: TrainingWork, members: list[PoolLayout], between_bytes_s: float | None) -> RunEstimate:
     """The slowest sets the pace; then gradients go around among the pools (a ring, as within one)."""
-    slowest_first = sorted(members, key=lambda member: -member.weighed.step_s)
-    step = slowest_first[0].weighed.step
+    slowest_first = sorted(members, key=lambda member: -member.estimate.step_s)
+    step = slowest_first[0].estimate.step
     assert step is not None
     link = between_bytes_s or min(member.pool.device.network_bytes_s for member in members)
     links = min(member.case.devices for member in members)
@@ -85,12 +85,12 @@ def _joined(work: TrainingWork, members: list[PoolLayout], between_bytes_s: floa
     whole = StepTime(
         step.seconds + exchange, step.low * scale, step.high * scale, {**step.parts, EXCHANGE: exchange}
     )
-    return team_outlook(work, tuple(slowest_first), whole)
+    return estimate_team(work, tuple(slowest_first), whole)
 
 
 def _moved(members: list[PoolLayout], shares: list[int]) -> list[int]:
     """Give one part of the slowest pool to the quickest."""
-    order = sorted(range(len(members)), key=lambda i: members[i].weighed.step_s)
+    order = sorted(range(len(members)), key=lambda i: members[i].estimate.step_s)
     moved = list(shares)
     if moved[order[-1]] > 1:
         moved[order[-1]] -= 1

@@ -1,4 +1,4 @@
-"""What is in the way when there is no plan: the constraint that no layout keeps, and what would help."""
+"""Why there is no plan: the constraint that no layout meets, and what would help."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ class Infeasible:
         }
 
 
-def no_solution(question: Problem, seen: SearchResult) -> Infeasible:
-    """Say what is in the way, and try what might help."""
-    binding = binding_of(question, seen)
-    return Infeasible(binding, sentence(question, binding, seen), tuple(fixes(question, binding, seen)))
+def no_solution(problem: Problem, seen: SearchResult) -> Infeasible:
+    """Name the binding constraint, and try what might help."""
+    binding = binding_of(problem, seen)
+    return Infeasible(binding, sentence(problem, binding, seen), tuple(fixes(problem, binding, seen)))
 
 
-def binding_of(question: Problem, seen: SearchResult) -> Binding:
-    """Return the constraint that no layout keeps; of deadline and budget the one that is further off.
+def binding_of(problem: Problem, seen: SearchResult) -> Binding:
+    """Return the constraint that no layout meets; of deadline and budget the one that is further off.
 
-    Where each can be kept but not both, money is in the way of those that are in time.
+    Where each can be met but not both, it is money.
     """
-    if not seen.outlooks and seen.hopeless is not None:
+    if not seen.runs and seen.hopeless is not None:
         return "time"
-    if not seen.outlooks:
+    if not seen.runs:
         return "memory" if seen.smallest is not None else "divisibility"
-    limits = question.limits
-    late, dear = (min(map(over, seen.outlooks)) for over in (limits.late, limits.dear))
+    limits = problem.limits
+    late, dear = (min(map(over, seen.runs)) for over in (limits.late, limits.dear))
     return "time" if late > max(1.0, dear) else "money"
 
 
-def sentence(question: Problem, binding: Binding, seen: SearchResult) -> str:
-    """Say what is in the way, with the two numbers that do not agree."""
+def sentence(problem: Problem, binding: Binding, seen: SearchResult) -> str:
+    """Describe the binding constraint, with the two numbers that conflict."""
     if binding == "divisibility":
-        return _indivisible(question)
+        return _indivisible(problem)
     if binding == "memory":
-        return _too_large(question, seen)
-    return _too_late(question, seen) if binding == "time" else _too_dear(question, seen)
+        return _too_large(problem, seen)
+    return _too_late(problem, seen) if binding == "time" else _too_dear(problem, seen)
 
 
-def _indivisible(question: Problem) -> str:
-    work = question.work
+def _indivisible(problem: Problem) -> str:
+    work = problem.work
     pinned = ", ".join(f"{name}={value}" for name, value in work.pins.items())
     return (
         f"No layout divides {work.sizes.layers} layers, {work.sizes.heads} heads and a batch of"
@@ -67,34 +67,34 @@ def _indivisible(question: Problem) -> str:
     )
 
 
-def _too_large(question: Problem, seen: SearchResult) -> str:
+def _too_large(problem: Problem, seen: SearchResult) -> str:
     assert seen.smallest is not None
     device, needed = seen.smallest.case.device, format_bytes(seen.smallest.memory.high)
     return (
-        f"A model of {format_count(question.work.sizes.parameters)} weights fits nowhere: its smallest layout"
+        f"A model of {format_count(problem.work.sizes.parameters)} weights fits nowhere: its smallest layout"
         f" needs up to {needed} on each {device.name}, which has {format_bytes(device.memory_bytes)}"
     )
 
 
-def _too_late(question: Problem, seen: SearchResult) -> str:
-    if not seen.outlooks and seen.hopeless is not None:
+def _too_late(problem: Problem, seen: SearchResult) -> str:
+    if not seen.runs and seen.hopeless is not None:
         often = format_seconds(seen.hopeless.goodput.mtbf_s)
         return f"The run would never end: {seen.hopeless.devices} devices fail every {often}"
-    quickest = min(outlook.seconds for outlook in seen.outlooks)
-    left = question.limits.deadline_s or 0.0
+    quickest = min(run.seconds for run in seen.runs)
+    left = problem.limits.deadline_s or 0.0
     return (
         f"The deadline cannot be kept: the quickest layout takes {format_seconds(quickest)}, and there are"
         f" {format_seconds(left)}"
     )
 
 
-def _too_dear(question: Problem, seen: SearchResult) -> str:
-    limits = question.limits
-    priced = [outlook for outlook in seen.outlooks if outlook.dollars is not None]
+def _too_dear(problem: Problem, seen: SearchResult) -> str:
+    limits = problem.limits
+    priced = [run for run in seen.runs if run.dollars is not None]
     if not priced:
-        return "The budget cannot be checked: nobody says a price for these devices; give --price"
-    early = [outlook for outlook in priced if limits.late(outlook) <= 1]
-    cheapest = min(early or priced, key=lambda outlook: outlook.dollars or 0.0)
+        return "The budget cannot be checked: no price is known for these devices; give --price"
+    early = [run for run in priced if limits.late(run) <= 1]
+    cheapest = min(early or priced, key=lambda run: run.dollars or 0.0)
     where = " of those that are in time" if limits.deadline_s is not None and early else ""
     return (
         f"The budget of {format_dollars(limits.dollars)} is too small: the cheapest layout{where} costs about"

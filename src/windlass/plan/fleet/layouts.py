@@ -1,8 +1,8 @@
 """Every layout that some work can have on some devices, one after the other.
 
 A division says how many devices share layers, features, sequence and batch; a variant of it adds what a
-device does with its share: sharding, recomputation, micro-batch. What no other choice could make good is
-never generated: tensor parallelism beyond the fast links, sequences cut to less than a thousand tokens, fewer
+device does with its share: sharding, recomputation, micro-batch. Layouts that cannot win are never
+generated: tensor parallelism beyond the fast links, sequences cut to less than a thousand tokens, fewer
 replicas than the devices and the batch allow.
 """
 
@@ -24,7 +24,7 @@ MAX_MICRO_BATCH = 64
 Shards = tuple[Sharding, int]
 """What is divided, among how many."""
 HALVES: tuple[Precision, ...] = ("bfloat16", "float16", "float32")
-"""The first of them that a device has is what it is made for."""
+"""16-bit precisions; the first that a device has is used."""
 RECOMPUTES: tuple[tuple[Recompute, float], ...] = (
     ("none", 1.0), ("selective", 1.0), ("full", 0.25), ("full", 0.5), ("full", 0.75), ("full", 1.0),
 )  # fmt: skip
@@ -84,7 +84,7 @@ def recomputed(
     sharding: Shards,
     micro_batch: int,
 ) -> Iterator[TrainingStep]:
-    """Yield the recomputations, the fastest first; one that was asked for by name is that of all layers."""
+    """Yield the recomputations, the fastest first; one that the user has fixed applies to all layers."""
     for recompute, share in RECOMPUTES:
         if work.allows("recompute", recompute if share == 1 else None):
             yield TrainingStep(
@@ -108,30 +108,30 @@ def cases(work: TrainingWork, pool: DevicePool) -> Iterator[TrainingStep]:
 
 def tensor_degrees(work: TrainingWork, pool: DevicePool) -> list[int]:
     """Return degrees that divide the heads and stay within the fast links."""
-    sizes, most = work.sizes, min(pool.devices, max(pool.per_machine, _linked(pool)))
+    sizes, max_tp = work.sizes, min(pool.devices, max(pool.per_machine, _linked(pool)))
     shared = [tp for tp in _divisors(sizes.heads) if sizes.kv_heads % tp == 0 or tp % sizes.kv_heads == 0]
-    return [tp for tp in shared if tp <= most and _inner(work) % tp == 0 and work.allows("tp", tp)]
+    return [tp for tp in shared if tp <= max_tp and _inner(work) % tp == 0 and work.allows("tp", tp)]
 
 
-def pipeline_degrees(work: TrainingWork, most: int) -> list[int]:
+def pipeline_degrees(work: TrainingWork, max_pp: int) -> list[int]:
     """Return numbers of equal stages, and powers of two, whose stages may differ by a layer."""
     layers = work.sizes.layers
     powers = (1 << power for power in range((layers // 2).bit_length()))
-    return [pp for pp in sorted({*_divisors(layers), *powers}) if pp <= most and work.allows("pp", pp)]
+    return [pp for pp in sorted({*_divisors(layers), *powers}) if pp <= max_pp and work.allows("pp", pp)]
 
 
-def context_degrees(work: TrainingWork, most: int) -> list[int]:
+def context_degrees(work: TrainingWork, max_cp: int) -> list[int]:
     """Return powers of two; a causal sequence is cut in twice as many pieces to give equal work."""
-    powers = (1 << power for power in range(most.bit_length()))
+    powers = (1 << power for power in range(max_cp.bit_length()))
     fine = [cp for cp in powers if cp == 1 or work.sequence // cp >= MIN_CUT_TOKENS]
     return [cp for cp in fine if work.sequence % (2 * cp) == 0 or cp == 1 if work.allows("cp", cp)]
 
 
-def expert_degrees(work: TrainingWork, most: int) -> list[int]:
+def expert_degrees(work: TrainingWork, devices: int) -> list[int]:
     """Experts are divided among devices that otherwise divide the batch."""
     if not work.sizes.experts:
         return [1] if work.allows("ep", 1) else []
-    shared = [ep for ep in _divisors(work.sizes.experts) if ep <= most and most % ep == 0]
+    shared = [ep for ep in _divisors(work.sizes.experts) if ep <= devices and devices % ep == 0]
     return [ep for ep in shared if work.allows("ep", ep)]
 
 
@@ -146,8 +146,8 @@ def virtual_degrees(work: TrainingWork, pp: int, dp: int) -> list[int]:
         return []
     if pp == 1 or (work.global_batch // dp) % pp:
         return [1] if work.allows("virtual", 1) else []
-    most = -(-work.sizes.layers // pp)
-    possible = [v for v in _divisors(most) if v <= MAX_VIRTUAL and pp * v <= work.sizes.layers + 2]
+    stage_layers = -(-work.sizes.layers // pp)
+    possible = [v for v in _divisors(stage_layers) if v <= MAX_VIRTUAL and pp * v <= work.sizes.layers + 2]
     return [v for v in possible if work.allows("virtual", v)]
 
 
@@ -165,7 +165,7 @@ def shardings(work: TrainingWork, pool: DevicePool, division: Division) -> list[
     Weights are not divided under a pipeline: every micro-batch would gather them again (Megatron and
     torchtitan advise the same). Dividing them within a machine only keeps the gathering on fast links.
     Gradients are divided only on demand: they would be exchanged after every micro-batch instead of once, to
-    save less than dividing everything does. Replicas that walk apart can divide nothing.
+    save less than dividing everything does. Replicas with local updates can divide nothing.
     """
     sharers = division.dp * division.cp
     possible: list[Shards] = [("none", 1)]
@@ -182,15 +182,15 @@ def shardings(work: TrainingWork, pool: DevicePool, division: Division) -> list[
 
 
 def micro_batches(work: TrainingWork, division: Division) -> list[int]:
-    """Return the sizes that divide a replica's share; interleaving wants a multiple of pp of them."""
+    """Return the sizes that divide a replica's share; interleaving needs a multiple of pp of them."""
     share = work.global_batch // division.dp
     possible = [m for m in _divisors(share) if m <= MAX_MICRO_BATCH and work.allows("micro_batch", m)]
     return [m for m in possible if division.virtual == 1 or (share // m) % division.pp == 0]
 
 
-def _replicas(work: TrainingWork, most: int) -> int:
+def _replicas(work: TrainingWork, max_dp: int) -> int:
     """The largest number of replicas that divides the batch."""
-    return max((dp for dp in _divisors(work.global_batch) if dp <= most), default=0)
+    return max((dp for dp in _divisors(work.global_batch) if dp <= max_dp), default=0)
 
 
 def _linked(pool: DevicePool) -> int:

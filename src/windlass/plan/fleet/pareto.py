@@ -1,4 +1,4 @@
-"""Which of many points no other beats in everything at once."""
+"""The Pareto front: points that no other point dominates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody wants planned, on the command line or over HTTP, made into a question and answered.
+"""A plan request, from the command line or over HTTP: parsed into a Problem and answered.
 
 Input: a job, a fleet, and limits as people write them ("3d", "2.5M", "bfloat16,float8"). Output: the plan of
 docs/formats/plan.md. A refusal names what is wrong by its option of `windlass plan`.
@@ -28,7 +28,7 @@ from windlass.spec.protocol.progress import Report, silent
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Everything that can be asked for; None leaves it to the planner."""
+    """All options of a request; None leaves a choice to the planner."""
 
     job: Job
     fleet: Fleet
@@ -44,43 +44,43 @@ class PlanRequest:
     more: int = 0
 
 
-def planned(wish: PlanRequest, now: datetime, report: Report = silent) -> dict[str, Any]:
+def planned(request: PlanRequest, now: datetime, report: Report = silent) -> dict[str, Any]:
     """Return the plan, or why there is none."""
-    question = question_of(wish, now)
+    problem = problem_of(request, now)
     begin = time.monotonic()
-    facts = answer(question, top=wish.top, more=wish.more, report=report)
+    facts = answer(problem, top=request.top, more=request.more, report=report)
     facts["search_s"] = round(time.monotonic() - begin, 3)
-    facts["explanation"] += _left_aside(wish.job)
+    facts["explanation"] += _ignored_layout(request.job)
     return facts
 
 
-def question_of(wish: PlanRequest, now: datetime) -> Problem:
-    """Read everything that was wanted, or say which of it is wrong."""
-    if wish.top < 1 or wish.more < 0:
+def problem_of(request: PlanRequest, now: datetime) -> Problem:
+    """Parse a request; raise an error that names the wrong option."""
+    if request.top < 1 or request.more < 0:
         raise AskedWrongly("--top must be at least 1, and --more at least 0")
-    deadline = parse_deadline(wish.deadline, now) if wish.deadline is not None else None
-    budget = parse_budget(wish.budget) if wish.budget is not None else None
+    deadline = parse_deadline(request.deadline, now) if request.deadline is not None else None
+    budget = parse_budget(request.budget) if request.budget is not None else None
     usual: Objective = "money" if deadline is not None and budget is None else "time"
-    pools = pools_of(wish.fleet)
-    work = _work(wish)
+    pools = pools_of(request.fleet)
+    work = _work(request)
     _check_precisions(work, pools)
     return Problem(
-        name=wish.job.name,
+        name=request.job.name,
         work=work,
         pools=pools,
-        limits=PlanLimits(wish.objective or usual, deadline, budget),
-        search=wish.search,
-        between_bytes_s=wish.fleet.network,
+        limits=PlanLimits(request.objective or usual, deadline, budget),
+        search=request.search,
+        between_bytes_s=request.fleet.network,
     )
 
 
-def _work(wish: PlanRequest) -> TrainingWork:
+def _work(request: PlanRequest) -> TrainingWork:
     return work_of(
-        wish.job,
-        wish.sizes,
-        precisions=_precisions(wish.precision),
-        software=_software(wish.software),
-        pins=parse_pins(wish.layout) if wish.layout is not None else None,
+        request.job,
+        request.sizes,
+        precisions=_precisions(request.precision),
+        software=_software(request.software),
+        pins=parse_pins(request.layout) if request.layout is not None else None,
     )
 
 
@@ -93,10 +93,10 @@ def _check_precisions(work: TrainingWork, pools: tuple[DevicePool, ...]) -> None
         )
 
 
-def _left_aside(job: Job) -> list[str]:
+def _ignored_layout(job: Job) -> list[str]:
     if "layout" not in job.model_fields_set:
         return []
-    return ["[layout] of the job is left aside; --layout holds on to parts of it, e.g. --layout tp=8."]
+    return ["[layout] of the job is ignored; --layout fixes parts of it, e.g. --layout tp=8."]
 
 
 def _precisions(text: str | None) -> tuple[Precision, ...]:
@@ -105,11 +105,11 @@ def _precisions(text: str | None) -> tuple[Precision, ...]:
     known: tuple[Precision, ...] = get_args(Precision)
     for name in text.split(","):
         if name not in known:
-            raise BadInput(f"--precision {name}: is not known", hint=did_you_mean(name, list(known)))
+            raise BadInput(f"--precision {name}: unknown precision", hint=did_you_mean(name, list(known)))
     return tuple(precision for precision in known if precision in text.split(","))
 
 
 def _software(name: str | None) -> str | None:
     if name is not None and name not in documented():
-        raise BadInput(f"--software {name}: is not known", hint=did_you_mean(name, list(documented())))
+        raise BadInput(f"--software {name}: unknown software", hint=did_you_mean(name, list(documented())))
     return name

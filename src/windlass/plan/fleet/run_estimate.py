@@ -1,7 +1,7 @@
-"""What a layout comes to for the whole run: time on the clock with failures and checkpoints, money, energy.
+"""A layout's whole run: wall time with failures and checkpoints, money, energy.
 
 Equal devices are a team of one pool. Unequal ones are a team of several, each of which computes a share of
-every batch (heterogeneous.py).
+every batch (`heterogeneous`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.plan.fleet.work import TrainingWork
 
 HOST_BYTES_S = 10e9
 """At which a device copies its state to the memory of its machine, while training waits: half of what
-PCIe 4.0 carries. From there it is written while training goes on (Eisenman et al. 2022, Check-N-Run,
+PCIe 4.0 carries. From there it is written while training continues (Eisenman et al. 2022, Check-N-Run,
 NSDI, section 4)."""
 
 
@@ -29,11 +29,11 @@ class PoolLayout:
     """A pool with its layout."""
 
     pool: DevicePool
-    weighed: LayoutEstimate
+    estimate: LayoutEstimate
 
     @property
     def case(self) -> TrainingStep:
-        return self.weighed.case
+        return self.estimate.case
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class RunEstimate:
 
     @property
     def memory_bytes(self) -> float:
-        return max(member.weighed.memory.bytes for member in self.members)
+        return max(member.estimate.memory.bytes for member in self.members)
 
 
-def outlook(work: TrainingWork, pool: DevicePool, weighed: LayoutEstimate) -> RunEstimate:
+def estimate_run(work: TrainingWork, pool: DevicePool, estimate: LayoutEstimate) -> RunEstimate:
     """Return the whole run of one layout on equal devices."""
-    assert weighed.step is not None
-    return team_outlook(work, (PoolLayout(pool, weighed),), weighed.step)
+    assert estimate.step is not None
+    return estimate_team(work, (PoolLayout(pool, estimate),), estimate.step)
 
 
-def team_outlook(work: TrainingWork, members: tuple[PoolLayout, ...], step: StepTime) -> RunEstimate:
+def estimate_team(work: TrainingWork, members: tuple[PoolLayout, ...], step: StepTime) -> RunEstimate:
     """Return the whole run of a team whose mean step is known; the first member sets the pace."""
     lead, devices = members[0], sum(member.case.devices for member in members)
     stored = storage(lead.case, tokens=work.tokens, steps=work.steps, store_bytes_s=lead.pool.store_bytes_s)
@@ -99,14 +99,14 @@ def team_outlook(work: TrainingWork, members: tuple[PoolLayout, ...], step: Step
     return RunEstimate(members, step, work.steps, useful, stored, added(costs))
 
 
-def worth(outlook: RunEstimate, objective: Objective) -> tuple[float, float]:
-    """Return what is to be small, and what decides between equals. Unknown prices count by device hours."""
+def worth(run: RunEstimate, objective: Objective) -> tuple[float, float]:
+    """Return the cost to minimise, and the tie-breaker. Unknown prices count by device hours."""
     if objective == "memory":
-        return outlook.memory_bytes, outlook.seconds
+        return run.memory_bytes, run.seconds
     if objective == "money":
-        paid = outlook.dollars
-        return (outlook.devices * outlook.seconds if paid is None else paid), outlook.seconds
-    return outlook.seconds, outlook.devices
+        paid = run.dollars
+        return (run.devices * run.seconds if paid is None else paid), run.seconds
+    return run.seconds, run.devices
 
 
 def _failures(members: tuple[PoolLayout, ...]) -> Failures:

@@ -52,7 +52,7 @@ class Shares:
 
 
 def kind_of(part: str) -> Literal["computing", "communication", "waiting"]:
-    """Tell what a part of a step is by its name."""
+    """Classify a part of a step by its name."""
     if any(word in part for word in WAITING):
         return "waiting"
     return "communication" if any(word in part for word in COMMUNICATION) else "computing"
@@ -88,8 +88,8 @@ def timeline(layout: Mapping[str, Any]) -> list[TimelineSpan]:
         busy = list(_three_gaps(stages, forward, shares))
     last = max(piece.end_s for piece in busy)
     scale = (shares.passes_s + shares.idle_s) / last
-    told = [piece for one in busy for piece in _divided(one, scale, shares)]
-    return [*told, *_waits(told, stages, last * scale), *_ends(stages, last * scale, shares)]
+    spans = [piece for one in busy for piece in _divided(one, scale, shares)]
+    return [*spans, *_waits(spans, stages, last * scale), *_ends(stages, last * scale, shares)]
 
 
 def _one_forward_one_backward(stages: int, passes: int, forward: float) -> Iterator[TimelineSpan]:
@@ -138,10 +138,10 @@ def _three_gaps(stages: int, forward: float, shares: Shares) -> Iterator[Timelin
 def _divided(piece: TimelineSpan, scale: float, shares: Shares) -> Iterator[TimelineSpan]:
     """Yield the computing of a pass and, behind it, its share of the communication."""
     begin, end = piece.begin_s * scale, piece.end_s * scale
-    border = begin + (end - begin) * (shares.computing_s / shares.passes_s if shares.passes_s else 1.0)
+    boundary = begin + (end - begin) * (shares.computing_s / shares.passes_s if shares.passes_s else 1.0)
     parts = [
-        TimelineSpan(piece.stage, piece.kind, begin, border),
-        TimelineSpan(piece.stage, "communication", border, end),
+        TimelineSpan(piece.stage, piece.kind, begin, boundary),
+        TimelineSpan(piece.stage, "communication", boundary, end),
     ]
     yield from (part for part in parts if part.end_s > part.begin_s)
 
@@ -160,14 +160,14 @@ def _waits(pieces: list[TimelineSpan], stages: int, until_s: float) -> Iterator[
 
 def _ends(stages: int, begin_s: float, shares: Shares) -> Iterator[TimelineSpan]:
     """Yield what all stages do at the same time after the last micro-batch."""
-    told: list[tuple[Kind, float]] = [
+    steps: list[tuple[Kind, float]] = [
         ("communication", shares.exchange_s),
         ("update", shares.update_s),
         ("waiting", shares.late_s),
     ]
     for stage in range(stages):
         clock = begin_s
-        for kind, seconds in told:
+        for kind, seconds in steps:
             if seconds > 0:
                 yield TimelineSpan(stage, kind, clock, clock + seconds)
                 clock += seconds

@@ -1,7 +1,7 @@
-"""What else could be: more devices, coarser arithmetic, replicas that agree less often.
+"""Alternatives to the choice: more devices, coarser arithmetic, replicas that synchronise less often.
 
-Arithmetic in 8 bits and rare agreement change what is learnt, if only a little, so they are never chosen by
-themselves: they are told as ways, with what they would save.
+Arithmetic in 8 bits and rare synchronisation change the result, if only a little, so they are never chosen
+automatically: they are listed as ways, with what they would save.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.plan.fleet.fixes import SuggestedChange, way_of
 from windlass.plan.fleet.fleet_search import Problem
 from windlass.plan.fleet.heterogeneous import together
 from windlass.plan.fleet.pools import DevicePool
-from windlass.plan.fleet.run_estimate import RunEstimate, outlook
+from windlass.plan.fleet.run_estimate import RunEstimate, estimate_run
 from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.sync import Sync
 from windlass.spec.units import format_seconds
@@ -27,13 +27,13 @@ NEAR_BATCH = 0.1
 RARELY = Sync(policy="diloco", every=50)
 
 
-def with_more(question: Problem, choice: RunEstimate, more: int) -> str:
-    """Say what so many devices more of the first kind that was chosen would change.
+def with_more(problem: Problem, choice: RunEstimate, more: int) -> str:
+    """Say what `more` devices of the first chosen kind would change.
 
-    Where they cannot divide the batch, it is said for a batch that grows as the devices do.
+    Where they cannot divide the batch, the batch grows with the devices.
     """
-    work, devices = question.work, choice.devices
-    larger = replace(question, pools=tuple(_grown(question, choice, more)))
+    work, devices = problem.work, choice.devices
+    larger = replace(problem, pools=tuple(_grown(problem, choice, more)))
     best = _quickest(larger, work)
     batch = _grown_batch(work, choice, devices + more)
     words = ""
@@ -50,11 +50,11 @@ def with_more(question: Problem, choice: RunEstimate, more: int) -> str:
     )
 
 
-def savings(question: Problem, choice: RunEstimate) -> Iterator[Way]:
-    """Yield what would be quicker on the same devices and change what is learnt, if only a little."""
+def savings(problem: Problem, choice: RunEstimate) -> Iterator[Way]:
+    """Yield ways that are quicker on the same devices and change the result, if only a little."""
     if len(choice.members) > 1:
         return
-    pool, work = choice.members[0].pool, question.work
+    pool, work = choice.members[0].pool, problem.work
     tried = []
     if "float8" in pool.device.peak_flops and "float8" not in work.precisions:
         coarse = replace(work, precisions=("float8",))
@@ -66,8 +66,8 @@ def savings(question: Problem, choice: RunEstimate) -> Iterator[Way]:
         words = f"Replicas that agree every {RARELY.every} steps (diloco)"
         tried.append(SuggestedChange("diloco", {"sync.policy": "diloco"}, words, rare, pool))
     for change in (*tried, *_other_batches(work, choice)):
-        best = question.climb(change.work, pool).best
-        seen = outlook(change.work, pool, best) if best is not None else None
+        best = problem.climb(change.work, pool).best
+        seen = estimate_run(change.work, pool, best) if best is not None else None
         if seen is not None and seen.seconds < (1 - MIN_SAVING) * choice.seconds:
             yield way_of(change, seen)
 
@@ -99,18 +99,18 @@ def _grown_batch(work: TrainingWork, choice: RunEstimate, devices: int) -> int:
     return -(-work.global_batch * devices // (choice.devices * machines)) * machines
 
 
-def _grown(question: Problem, choice: RunEstimate, more: int) -> Iterator[DevicePool]:
+def _grown(problem: Problem, choice: RunEstimate, more: int) -> Iterator[DevicePool]:
     lead = choice.members[0].pool
     chosen = {member.pool.device.name: member.pool for member in choice.members}
-    for pool in question.pools:
+    for pool in problem.pools:
         if pool.device.name == lead.device.name:
             yield replace(lead, devices=lead.devices + more)
         elif pool.device.name in chosen:
             yield pool
 
 
-def _quickest(question: Problem, work: TrainingWork) -> RunEstimate | None:
-    if len(question.pools) > 1:
-        return together(work, question.pools, question.climb, question.between_bytes_s)
-    best = question.climb(work, question.pools[0]).best
-    return outlook(work, question.pools[0], best) if best is not None else None
+def _quickest(problem: Problem, work: TrainingWork) -> RunEstimate | None:
+    if len(problem.pools) > 1:
+        return together(work, problem.pools, problem.climb, problem.between_bytes_s)
+    best = problem.climb(work, problem.pools[0]).best
+    return estimate_run(work, problem.pools[0], best) if best is not None else None

@@ -1,7 +1,7 @@
 """What is to be trained, and what a layout of it may vary.
 
-Input: a job, and sizes from a file where the job's families do not reach. Output: Work, in which everything
-that decides the result is fixed (model, batch, tokens) and only what decides speed is open.
+Input: a job, and sizes from a file where the job's families do not reach. Output: TrainingWork, in which
+everything that decides the result is fixed (model, batch, tokens) and only what decides speed is open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVERY_STEP = Sync()
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """One training run, whoever does it."""
+    """One training run, independent of devices and layout."""
 
     sizes: Sizes
     sequence: int
@@ -48,7 +48,7 @@ class TrainingWork:
     software: str = DEFAULT_SOFTWARE
     sync: Sync = EVERY_STEP
     pins: dict[str, Any] = field(default_factory=dict)
-    """Choices that the user has made already: name of a field of Case -> its value."""
+    """Choices that the user has made already: name of a field of TrainingStep -> its value."""
 
     @property
     def steps(self) -> int:
@@ -104,7 +104,7 @@ def read_sizes(path: Path) -> Sizes:
 
 
 def parse_pins(text: str) -> dict[str, Any]:
-    """Read "tp=8,recompute=full": choices that the search shall not make."""
+    """Read "tp=8,recompute=full": choices that the search must keep."""
     pins: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, equals, value = (s.strip() for s in part.partition("="))
@@ -116,7 +116,7 @@ def parse_pins(text: str) -> dict[str, Any]:
             )
         if name in PINNED_WORDS:
             if value not in PINNED_WORDS[name]:
-                reason = f"--layout {text}: {name} '{value}' is not known"
+                reason = f"--layout {text}: unknown {name} '{value}'"
                 raise BadInput(reason, hint=did_you_mean(value, list(PINNED_WORDS[name])))
             pins[name] = value
         elif value.isdigit() and int(value) > 0:
@@ -150,7 +150,7 @@ def _sizes(job: Job) -> Sizes:
 
 
 def sized(parameters: int, vocabulary: int) -> Sizes:
-    """Return llama sizes of about so many weights, with heads and layers that many devices can share.
+    """Return llama sizes of about `parameters` weights, with heads and layers that many devices can share.
 
     The proportions of the Llama family: a width of about a hundred times the depth, heads of 128 (of 64 below
     a width of 1024), eight key/value heads from a width of 4096 on (Llama 3, arXiv:2407.21783, table 3).

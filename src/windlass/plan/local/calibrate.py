@@ -1,7 +1,7 @@
-"""Learns from finished runs by how much predictions for this machine are off.
+"""Corrects predictions for this machine by finished runs.
 
-Input: the journals of runs, and what is predicted for them today, without any correction. Output: a factor
-for predicted seconds and how sure it is. It is the mean of the logarithms of measured over predicted, drawn
+Input: the journals of runs, and their predictions today, without any correction. Output: a factor for
+predicted seconds and its uncertainty. It is the mean of the logarithms of measured over predicted, drawn
 towards no correction as long as there are few runs: a normal prior on a normal mean (Gelman et al. 2013,
 Bayesian Data Analysis, section 2.5). Runs that are off by more than LARGEST were disturbed or are something
 else than what is predicted; they count as much as LARGEST and no more.
@@ -52,14 +52,14 @@ class Correction:
 
 
 def calibrate(ratios: Sequence[float], *, prior: float = PRIOR, largest: float = LARGEST) -> Correction:
-    """Return the correction that measured seconds over predicted ones, run by run, ask for.
+    """Return the correction for a list of ratios, measured over predicted seconds, one per run.
 
     `prior` is how far predictions are usually off without it.
     """
     if not ratios:
         return Correction(deviation=math.hypot(prior, NOISE))
-    most = math.log(largest)
-    logs = [max(-most, min(most, math.log(ratio))) for ratio in ratios]
+    bound = math.log(largest)
+    logs = [max(-bound, min(bound, math.log(ratio))) for ratio in ratios]
     noise = max(NOISE, statistics.stdev(logs) if len(logs) > 2 else 0.0)
     certainty = len(logs) / noise**2 + 1 / prior**2
     mean = sum(logs) / noise**2 / certainty
@@ -68,14 +68,14 @@ def calibrate(ratios: Sequence[float], *, prior: float = PRIOR, largest: float =
 
 @dataclass(frozen=True)
 class Experience:
-    """What is known of this machine: what it was measured to do, and what runs took beside that."""
+    """What is known of this machine: its profile, and the correction by its runs."""
 
     profile: Profile
     correction: Correction = Correction()
 
 
 def find_experience(home: Path) -> Experience | None:
-    """Return what a home knows of this machine: its profile and its newest runs; None without a profile."""
+    """Return the profile of this machine and the correction by its newest runs; None without a profile."""
     profile = find_profile(home)
     if profile is None:
         return None
@@ -97,20 +97,20 @@ def _counted_ratio(folder: Path, family: str) -> Iterator[float]:
         run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
     except ValidationError:
         return
-    told = {str(record.get("event")): record for record in Journal(StoreDir(folder), JOURNAL).read()}
-    ended = {"started", "finished"} <= told.keys() and not told.keys() & {*DISTURBED, "stopped"}
+    events = {str(record.get("event")): record for record in Journal(StoreDir(folder), JOURNAL).read()}
+    ended = {"started", "finished"} <= events.keys() and not events.keys() & {*DISTURBED, "stopped"}
     if run.shape.family == family and run.predicted.plain_s and ended:
-        seconds = told["finished"]["time"] - told["started"]["time"]
-        yield seconds / told["finished"]["step"] / (run.predicted.plain_s / run.steps)
+        seconds = events["finished"]["time"] - events["started"]["time"]
+        yield seconds / events["finished"]["step"] / (run.predicted.plain_s / run.steps)
 
 
 def measured_step_s(records: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the median seconds of a step, None where a journal tells too little.
+    """Return the median seconds of a step, None where a journal has too few.
 
-    Only times between two steps count of which the journal tells nothing in between: evaluations and
-    checkpoints are not steps.
+    Only times between two steps with no other event in between count: evaluations and checkpoints are not
+    steps.
     """
-    told, between, last = 0, [], None
+    counted, between, last = 0, [], None
     for record in records:
         if record.get("event") in DISTURBED:
             return None
@@ -118,12 +118,12 @@ def measured_step_s(records: Iterable[Mapping[str, Any]]) -> float | None:
             if last is not None and record["step"] > last["step"]:
                 steps = record["step"] - last["step"]
                 between.append((record["time"] - last["time"]) / steps)
-                told += steps
+                counted += steps
             last = record
         elif record.get("event") != "ledger":
             last = None
     usable = [seconds for seconds in between[1:] if seconds > 0]
-    return statistics.median(usable) if told >= MIN_STEPS and usable else None
+    return statistics.median(usable) if counted >= MIN_STEPS and usable else None
 
 
 def _ratio(folder: Path, profile: Profile) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""What a hidden Markov model takes on this machine, as windlass.train.hmm trains it.
+"""The cost of a hidden Markov model on this machine, as windlass.train.hmm trains it.
 
 Input: states, vocabulary, tokens, and the peak of this machine's matrix products. Output: bytes, and seconds
 of an iteration. Forward, backward and the expected transitions take a multiply-add for every pair of states
@@ -33,7 +33,7 @@ TABLE_COPIES = 5
 
 @dataclass(frozen=True)
 class Hidden:
-    """What a run takes."""
+    """The predicted cost of a run."""
 
     memory_bytes: int
     start_s: float
@@ -45,7 +45,7 @@ class Hidden:
 def hidden_cost(
     shape: HmmShape, *, tokens: int, held_out: int, threads: int, number_bytes: int, peak_flops: float
 ) -> Hidden:
-    """Return what a text of so many tokens takes; `peak_flops` is that of `threads` threads together."""
+    """Return the cost of a text of `tokens` tokens; `peak_flops` is that of `threads` threads together."""
     states, entries = shape.states, shape.states * shape.vocabulary
     token = (6.0 * states**2 / PRODUCT_SHARE[number_bytes] + TOKEN_FLOPS) / peak_flops
     iteration = tokens * token + ENTRY_FLOPS * entries / peak_flops

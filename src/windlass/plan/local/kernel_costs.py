@@ -17,12 +17,12 @@ from windlass.spec.shape import LlamaShape, MlpShape, Network
 STREAM_PASSES, INNER_PASSES, SCORE_PASSES = 32, 5, 4
 """Over the residual stream (norms, rotations, sums), over the inner features, and over scores of words."""
 MIX_PASSES = 4
-"""Over the vectors of a window side by side: written and read, there and back (models/mlp.py)."""
+"""Over the vectors of a window side by side: written and read, forward and backward (models/mlp.py)."""
 LOSS_CHUNK_TOKENS = 512
 """models/loss.py: CHUNK_TOKENS."""
 VALUE_BYTES = 4
 Way = Literal["sharded", "tp", "cp"]
-"""In which processes divide a pass, and exchange something for it."""
+"""The ways in which processes divide a pass and exchange data for it."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class ProcessShare:
 
 
 def layer_parts_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
-    """What a process computes of one layer, there and back."""
+    """What a process computes of one layer, forward and backward."""
     tokens, tp = share.tokens(dims), share.tp
     seconds = sum(
         rates.product_s(tokens, inputs / tp if by_inputs else inputs, outputs if by_inputs else outputs / tp)
@@ -145,7 +145,7 @@ def layer_parts_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float
 
 
 def ends_parts_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
-    """Embedding, last norm and the loss, a chunk of tokens at a time, there and back."""
+    """Embedding, last norm and the loss, a chunk of tokens at a time, forward and backward."""
     tokens, words = share.tokens(dims), dims.vocabulary / share.tp
     chunk = min(tokens, LOSS_CHUNK_TOKENS)
     scores = rates.product_s(chunk, dims.width, words) + SCORE_PASSES * rates.stream_s(chunk * words)
@@ -157,7 +157,7 @@ def ends_parts_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
 
 
 def layer_exchanges_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> dict[Way, float]:
-    """What processes that divide a layer exchange, there and back, by the way in which they do.
+    """What processes that divide a layer exchange, forward and backward, by the way in which they do.
 
     Sharded weights are borrowed for both passes and their gradients dealt out (Rajbhandari et al. 2019,
     arXiv:1910.02054, section 7). Tensor parallel exchanges the stream twice each way (Korthikanti et al.

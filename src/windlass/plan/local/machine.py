@@ -1,4 +1,4 @@
-"""What this machine can do, measured in under a second without torch.
+"""Cores, memory and speed of this machine, measured in under a second without torch.
 
 The float32 matrix product of numpy is a fair stand-in for the trainer's: both reach the same few
 percent of a CPU's arithmetic limit at these sizes.
@@ -59,7 +59,7 @@ def usable_cores() -> int:
 
 def _peak_flops() -> float:
     """The best of a few tries: noise only ever slows a product down."""
-    import numpy as np  # a fifth of a second that those who only ask for cores can do without
+    import numpy as np  # takes a fifth of a second, which callers that need only the cores can skip
 
     rng = np.random.default_rng(0)
     a = rng.standard_normal((PROBE_WIDTH, PROBE_WIDTH), dtype=np.float32)

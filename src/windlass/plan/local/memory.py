@@ -1,4 +1,4 @@
-"""How much memory each process of a run holds at its peak on this machine.
+"""The peak memory of each process of a run on this machine.
 
 Input: a step to be predicted and a profile. Output: bytes of resident memory of the fullest process. What
 autograd keeps is counted in models/llama.py and models/gpt2.py; all is float32. Two moments can be the
@@ -28,7 +28,7 @@ COPIES = 3
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """What a process is expected to hold at its fullest."""
+    """The predicted peak of a process."""
 
     bytes: int
     parts: dict[str, float]
@@ -45,11 +45,11 @@ def local_memory(profile: Profile, step: StepShape) -> LocalMemory:
 
 
 def allocator_share(profile: Profile) -> float:
-    """Return how many bytes a process holds for each that it asked for, from two of different sizes."""
+    """Return the bytes held per byte requested, from two processes of different sizes."""
     alone = sorted((h for h in profile.held if h.processes == 1), key=lambda h: h.peak_bytes)
     small, large = alone[0], alone[-1]
-    asked = held_bytes(_step_of(large)) - held_bytes(_step_of(small))
-    return (large.peak_bytes - small.peak_bytes) / asked if asked > 0 else 1.0
+    requested = held_bytes(_step_of(large)) - held_bytes(_step_of(small))
+    return (large.peak_bytes - small.peak_bytes) / requested if requested > 0 else 1.0
 
 
 def held_bytes(step: StepShape) -> float:

@@ -1,4 +1,4 @@
-"""What counting n-grams takes on this machine, as windlass.train.ngram does it.
+"""The cost of counting n-grams on this machine, as windlass.train.ngram does it.
 
 Input: how many different n-grams samples of the text have, its length, and how long this machine takes to
 sort. Output: n-grams of each order, bytes in memory and on disk, seconds. The constants were measured stage
@@ -43,14 +43,14 @@ class Growth:
 
 
 def all_different(tokens: int, order: int) -> Growth:
-    """Return the most that a text could have, where nobody has looked at it."""
-    most = (max(1, tokens // 4), max(1, tokens // 2), max(1, tokens))
-    return Growth(max(1, tokens), (most,) * order, (most,) * order)
+    """Return the upper bound for a text without samples: all n-grams differ."""
+    triple = (max(1, tokens // 4), max(1, tokens // 2), max(1, tokens))
+    return Growth(max(1, tokens), (triple,) * order, (triple,) * order)
 
 
 @dataclass(frozen=True)
 class NgramPrediction:
-    """What a run will find and take."""
+    """The predicted n-grams and cost of a run."""
 
     nodes: tuple[int, ...]
     """Different n-grams of each order."""
@@ -65,7 +65,7 @@ class NgramPrediction:
 def counting_cost(
     growth: Growth, *, tokens: int, held_out: int, vocabulary: int, bound: int, workers: int, sort_s: float
 ) -> NgramPrediction:
-    """Return what counting a text of so many tokens takes, within `bound` bytes of memory."""
+    """Return the cost of counting a text of `tokens` tokens, within `bound` bytes of memory."""
     nodes = _whole(growth.seen, growth.tokens, tokens, vocabulary)
     kept = _whole(growth.kept, growth.tokens, tokens, vocabulary)
     ngrams = (vocabulary, *(min(k, n) for k, n in zip(kept[1:], nodes[1:], strict=True)))

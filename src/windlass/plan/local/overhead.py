@@ -1,4 +1,4 @@
-"""From the parts of a pass to the whole of it, by passes that the probe measured.
+"""From the parts of a pass to the whole pass, by passes that the probe measured.
 
 What a pass computes takes longer than the sum of its parts, because autograd, the allocator and caches that
 are cold come on top; passes of processes that divide nothing tell by how much, on a line. What dividing adds
@@ -26,7 +26,7 @@ from windlass.plan.local.rates import MachineRates
 
 
 def layer_s(rates: MachineRates, dims: Dims, share: ProcessShare) -> float:
-    """One layer of a micro-batch, there and back."""
+    """One layer of a micro-batch, forward and backward."""
     return _Wholes(rates, layer_parts_s, layer_exchanges_s, lambda block: block.layer_s).seconds(dims, share)
 
 

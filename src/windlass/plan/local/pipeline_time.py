@@ -1,6 +1,6 @@
-"""How long a pipeline's step takes: the schedule worked through with the times of its stages.
+"""The time of a pipeline's step: simulates the schedule with the times of its stages.
 
-Input: seconds of each stage for a micro-batch, forward and backward, and of handing it on. Output: seconds
+Input: seconds of each stage for a micro-batch, forward and backward, and of sending it on. Output: seconds
 until the last process is done. GPipe: Huang et al. 2018, arXiv:1811.06965; 1F1B: Narayanan et al. 2021,
 arXiv:2104.04473. Other schedules are taken at their published bubble, which parallel/schedule.py lists.
 """
@@ -53,7 +53,7 @@ def order(schedule: Schedule, stage: int, pp: int, micro: int) -> list[Work]:
 def _worked_through(
     orders: Sequence[Sequence[Work]], forward_s: Sequence[float], backward_s: Sequence[float], hand_s: float
 ) -> float:
-    """Let every stage do its next work as soon as what it needs is there."""
+    """Run every stage's next work as soon as its inputs are there."""
     pp, ends = len(orders), dict[tuple[int, Work], float]()
     clocks, places = [0.0] * pp, [0] * pp
     while any(place < len(work) for place, work in zip(places, orders, strict=True)):

@@ -1,7 +1,7 @@
-"""What one machine was measured to do, as `windlass probe` writes it (docs/formats/profile.md).
+"""The measurements of one machine, as `windlass probe` writes them (docs/formats/profile.md).
 
-Everything is kept as it was measured, in seconds and bytes: what follows from it for a run is said by
-step.py and memory.py. A profile counts only for the machine and the software that it was measured on.
+Everything is kept as measured, in seconds and bytes; `step` and `memory` predict runs from it. A profile
+is valid only for the machine and the software that it was measured on.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class StreamTime(ConfigModel):
 
 
 SHALLOW, DEEP = 1, 3
-"""Layers of the two models that tell a layer from what there is once."""
-LEAST = 0.05
-"""Of a pass, which each of its two shares has at least: noise may hide one, but neither is nothing."""
+"""Layers of the two models whose difference gives the time of a layer."""
+MIN_SHARE = 0.05
+"""Minimum share of a pass of each of its two parts: noise may hide one, but neither is zero."""
 
 
 class BlockTime(ConfigModel):
-    """What the trainer itself took for a micro-batch of a model of one layer, and of three."""
+    """Seconds of the trainer for a micro-batch of a model of one layer, and of three."""
 
     division: Division
     width: int
@@ -79,24 +79,24 @@ class BlockTime(ConfigModel):
 
     @property
     def layer_s(self) -> float:
-        return max(LEAST * self.deep_s, self.deep_s - self.shallow_s) / (DEEP - SHALLOW)
+        return max(MIN_SHARE * self.deep_s, self.deep_s - self.shallow_s) / (DEEP - SHALLOW)
 
     @property
     def ends_s(self) -> float:
         """All but the layers: embedding, last norm and loss."""
-        return max(LEAST * self.shallow_s, self.shallow_s - SHALLOW * self.layer_s)
+        return max(MIN_SHARE * self.shallow_s, self.shallow_s - SHALLOW * self.layer_s)
 
 
 class UpdateTime(ConfigModel):
-    """Clipping the gradients of so many weights and letting AdamW move them."""
+    """Clipping the gradients and the AdamW update, for a number of weights."""
 
     weights: int
     seconds: float
 
 
 class CollectiveTime(ConfigModel):
-    """A collective over all processes. Bytes are those of the whole tensor: what all have at the end of a
-    sum or a gathering, what each has before its parts are summed and dealt out."""
+    """A collective over all processes. Bytes are those of the whole tensor: the result of an
+    all-reduce or all-gather, the input of a reduce-scatter."""
 
     kind: Literal["sum", "gather", "scatter", "pass"]
     bytes: int
@@ -104,7 +104,7 @@ class CollectiveTime(ConfigModel):
 
 
 class ProbeSetting(ConfigModel):
-    """What each of several processes does while all do the same, every one with cores of its own."""
+    """Measurements with several processes at a time, each on cores of its own."""
 
     processes: int
     threads: int
@@ -142,11 +142,11 @@ class Profile(ConfigModel):
     cores: int
     software: dict[str, str]
     peak_flops: float
-    """Of numpy on all cores: what is measured again to see how busy the machine is (machine.py)."""
+    """Of numpy on all cores: measured again to see how busy the machine is (`machine`)."""
     settings: tuple[ProbeSetting, ...]
     held: tuple[ResidentMemory, ...]
     start_s: float
-    """Until a process has imported what it trains with."""
+    """Until a process has imported torch and the trainer."""
     write_bytes_s: float
     read_bytes_s: float
     fsync_s: float
@@ -162,7 +162,7 @@ def quickest_quarter(seconds: Sequence[float]) -> float:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile, or say what is wrong with it."""
+    """Read a profile; raise BadInput if it is not valid."""
     try:
         return Profile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -179,7 +179,7 @@ def save_profile(profile: Profile, home: Path) -> Path:
 
 
 def find_profile(home: Path) -> Profile | None:
-    """Return the profile of this machine if there is one that still counts."""
+    """Return the profile of this machine if there is one that is still valid."""
     if not (home / PROFILE).exists():
         return None
     found = load_profile(home / PROFILE)
@@ -187,7 +187,7 @@ def find_profile(home: Path) -> Profile | None:
 
 
 def why_stale(profile: Profile, *, now: float) -> str | None:
-    """Say why a profile does not count here and now; None if it does."""
+    """Return why a profile is not valid here and now; None if it is."""
     if (profile.machine, profile.cores) != (this_machine(), usable_cores()):
         return f"it is of another machine: {profile.machine}, {profile.cores} cores"
     if profile.software != this_software():
@@ -198,7 +198,7 @@ def why_stale(profile: Profile, *, now: float) -> str | None:
 
 
 def this_machine() -> str:
-    """The processor's name, as the system tells it."""
+    """The processor's name, as the system reports it."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.exists() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -206,7 +206,7 @@ def this_machine() -> str:
 
 
 def this_software() -> dict[str, str]:
-    """What decides how fast the same arithmetic is, without importing it."""
+    """Versions of the software that determines the speed, without importing it."""
     try:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""From what a machine was measured to do, how long any product, pass over memory or exchange takes there."""
+"""The time of any product, pass over memory or exchange on a machine, from its profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMS = ("forward_s", "inputs_s", "weights_s")
 
 
 class MachineRates:
-    """One process of a setting: seconds of everything that a step is made of."""
+    """One process of a setting: seconds of every part of a step."""
 
     def __init__(self, setting: ProbeSetting) -> None:
         self.setting = setting
@@ -32,12 +32,12 @@ class MachineRates:
         }
 
     def product_s(self, tokens: float, inputs: float, outputs: float) -> float:
-        """A product, and the two of the pass back."""
+        """A product, and the two of its backward pass."""
         flops = 2.0 * tokens * inputs * outputs
         return sum(flops / rate(tokens, inputs, outputs) for rate in self._products)
 
     def attention_s(self, heads: float, length: float, head_width: float) -> float:
-        """Causal attention of so many heads, there and back."""
+        """Causal attention of `heads` heads, forward and backward."""
         return heads * head_width * length**2 / self._attention(length)
 
     def stream_s(self, values: float) -> float:

@@ -1,6 +1,6 @@
-"""How many layers each process of a pipeline gets, as parallel/partition.py cuts a model by predicted cost.
+"""The layers of each process of a pipeline, as parallel/partition.py divides a model by predicted cost.
 
-That cutter knows the names of all weights; a plan needs only the numbers. Tests hold one against the other.
+That module knows the names of all weights; a plan needs only the numbers. Tests compare both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def stage_layers(shape: Network, layout: Layout) -> list[int]:
 
 
 def _balanced(shape: Network, layout: Layout) -> list[int]:
-    """Give layers away one by one, each to the process that is then least loaded."""
+    """Assign layers one by one, each to the process that is then least loaded."""
     layer = 2.0 * shape.layer_matrix_parameters
     layer += 4.0 * shape.attention_width * shape.seen_keys(shape.context)
     head = 2.0 * (shape.matrix_parameters - shape.layers * shape.layer_matrix_parameters)

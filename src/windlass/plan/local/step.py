@@ -1,7 +1,7 @@
-"""How long a step of a run takes on this machine, from what `windlass probe` measured.
+"""The time of a step on this machine, from what `windlass probe` measured.
 
-    parts of a pass (kernel_costs.py) -> curves through measured passes (overhead.py) -> layers,
-    micro-batches, pipeline (pipeline_time.py), exchange of gradients, update -> seconds of a step
+    parts of a pass (`kernel_costs`) -> curves through measured passes (`overhead`) -> layers,
+    micro-batches, pipeline (`pipeline_time`), exchange of gradients, update -> seconds of a step
 
 It is for processes that compute in float32 on cores of their own; with more processes than cores they take
 turns.
@@ -23,13 +23,13 @@ from windlass.spec.run import Run
 from windlass.spec.shape import Network
 
 STEP_OVERHEAD_S = 0.002
-"""Reading samples, telling of the step, agreeing on it."""
+"""Reading samples, synchronising and reporting the step."""
 COMPILED = 0.89
-"""Of the time of passes that is left when torch compiles them (docs/benchmarks.md)."""
+"""Share of the time of passes that is left when torch compiles them (docs/benchmarks.md)."""
 FORWARD = 1 / 3
-"""Of a pass there and back: one product of three."""
+"""Share of a forward and backward pass: one product of three."""
 CHEAP = 0.15
-"""Of a forward pass that selective recomputation does again: all but products and attention."""
+"""Share of a forward pass that selective recomputation repeats: all but products and attention."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class StepShape:
 
 @dataclass(frozen=True)
 class LocalStep:
-    """What a step is expected to take."""
+    """The predicted time of a step."""
 
     seconds: float
     parts: dict[str, float]
@@ -103,7 +103,7 @@ def held_weights(shape: Network, layout: Layout) -> float:
 
 
 def _passes_s(rates: MachineRates, step: StepShape) -> float:
-    """All micro-batches, there and back."""
+    """All micro-batches, forward and backward."""
     layout = step.layout
     share = ProcessShare(
         step.micro_batch_sequences, layout.tp, layout.sharded, layout.cp, sequence_parallel=layout.sequence

@@ -1,4 +1,4 @@
 """A plan as one HTML file with pictures, which opens offline.
 
-Start at page.py.
+`page` builds the page, `plots` its pictures, `drawing` their SVG elements. Start at `page`.
 """

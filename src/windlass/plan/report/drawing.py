@@ -1,6 +1,6 @@
 """Draws in SVG: elements, axes, ticks. Pure text, so that a report needs nothing from elsewhere.
 
-Colours are classes, which the page that holds the picture gives a light and a dark meaning.
+Colours are CSS classes; the page defines them for light and dark mode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from html import escape
 
 NICE = (1, 2, 5)
 MIN_TICKS = 3
-ROOM = 0.06
+PADDING = 0.06
 """Share of an axis that stays free on both sides of the data."""
 
 
@@ -30,10 +30,10 @@ class Axis:
         low, high, here = (self._place(v) for v in (self.low, self.high, value))
         return self.start + (here - low) / (high - low) * (self.stop - self.start)
 
-    def ticks(self, most: int = 6, unit: float = 1.0) -> list[float]:
-        """Return values within the axis that are round in `unit`, at most about `most`."""
+    def ticks(self, max_ticks: int = 6, unit: float = 1.0) -> list[float]:
+        """Return values within the axis that are round in `unit`, at most about `max_ticks`."""
         find = _log_ticks if self.log else _even_ticks
-        marks = [mark * unit for mark in find(self.low / unit, self.high / unit, most)]
+        marks = [mark * unit for mark in find(self.low / unit, self.high / unit, max_ticks)]
         return [mark for mark in marks if self.low <= mark <= self.high]
 
     def _place(self, value: float) -> float:
@@ -43,14 +43,14 @@ class Axis:
 def axis_of(
     values: Iterable[float], start: float, stop: float, *, log: bool = False, zero: bool = False
 ) -> Axis:
-    """Return an axis with all values inside and some room around them."""
+    """Return an axis with all values inside and some space around them."""
     known = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
     low, high = (0.0 if zero else min(known)), max(known)
     if log:
-        factor = max(high / low, 1.5) ** ROOM
+        factor = max(high / low, 1.5) ** PADDING
         return Axis(low / factor, high * factor, start, stop, log=True)
     span = high - low
-    room = (span if span > 1e-6 * abs(high) else abs(high) or 1.0) * ROOM
+    room = (span if span > 1e-6 * abs(high) else abs(high) or 1.0) * PADDING
     return Axis(low if zero else low - room, high + room, start, stop)
 
 
@@ -82,9 +82,9 @@ def label(x: float, y: float, text: str, kind: str = "label", anchor: str = "sta
     return element("text", text, x=x, y=y, kind=kind, text_anchor=anchor)
 
 
-def bar(x: float, y: float, width: float, height: float, kind: str, told: str = "") -> str:
-    """Return a filled rectangle that says `told` when pointed at."""
-    inside = element("title", told) if told else ""
+def bar(x: float, y: float, width: float, height: float, kind: str, tooltip: str = "") -> str:
+    """Return a filled rectangle with a tooltip."""
+    inside = element("title", tooltip) if tooltip else ""
     return raw("rect", inside, x=x, y=y, width=max(0.0, width), height=height, kind=kind)
 
 
@@ -96,8 +96,8 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
     return element("polyline", points=" ".join(f"{_round(x)},{_round(y)}" for x, y in points), kind=kind)
 
 
-def dot(x: float, y: float, radius: float, kind: str, told: str) -> str:
-    return raw("circle", element("title", told), cx=x, cy=y, r=radius, kind=kind)
+def dot(x: float, y: float, radius: float, kind: str, tooltip: str) -> str:
+    return raw("circle", element("title", tooltip), cx=x, cy=y, r=radius, kind=kind)
 
 
 def frame(
@@ -130,22 +130,22 @@ def legend(x: float, y: float, entries: Iterable[tuple[str, str]], step: float =
     return parts
 
 
-def _even_ticks(low: float, high: float, most: int) -> list[float]:
-    rough = (high - low) / most
+def _even_ticks(low: float, high: float, max_ticks: int) -> list[float]:
+    rough = (high - low) / max_ticks
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(n * power for n in (*NICE, 10) if n * power >= rough)
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _log_ticks(low: float, high: float, most: int) -> list[float]:
+def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
     """Return 1, 2 and 5 times powers of ten, fewer of them over many decades."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for leads in (NICE, (1, 3), (1,)):
         marks = [lead * 10.0**power for power in powers for lead in leads]
         inside = [mark for mark in marks if low <= mark <= high]
-        if len(inside) <= most:
+        if len(inside) <= max_ticks:
             break
-    return inside if len(inside) >= MIN_TICKS else _even_ticks(low, high, most - 2)
+    return inside if len(inside) >= MIN_TICKS else _even_ticks(low, high, max_ticks - 2)
 
 
 def _attribute(key: str) -> str:

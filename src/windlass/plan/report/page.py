@@ -1,4 +1,4 @@
-"""A plan as a page to look at: one HTML file that opens offline and needs nothing beside it.
+"""A plan as a page: one HTML file that opens offline and needs nothing else.
 
 Input: a plan as docs/formats/plan.md says. Output: HTML with the pictures of plots.py; the plan itself
 is in it as JSON, so that a report can be read again by a program.
@@ -30,7 +30,7 @@ def report_html(plan: Plan) -> str:
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(template)
     return page.render(
         plan=plan,
-        asked=asked_line(plan),
+        request=request_line(plan),
         figures=list(figures(plan)),
         tables=list(tables(plan)),
         pictures=[(title, note, Markup(svg)) for title, note, svg in pictures(plan)],
@@ -39,26 +39,26 @@ def report_html(plan: Plan) -> str:
     )
 
 
-def asked_line(plan: Plan) -> str:
-    """Say in one line what was asked for."""
-    model, fleet, asked = plan["model"], plan["fleet"], plan["asked"]
+def request_line(plan: Plan) -> str:
+    """Summarise the request in one line."""
+    model, fleet, request = plan["model"], plan["fleet"], plan["request"]
     groups = ", ".join(f"{group['devices']} x {group['device']}" for group in fleet["groups"])
     parts = [
         f"{format_count(model['parameters'])} weights ({model['layers']} layers, width {model['width']})",
         f"{format_count(model['tokens'])} tokens in {format_count(model['steps'])} steps of"
         f" {format_count(model['global_batch'])} x {format_count(model['sequence'])}",
         groups,
-        f"least {asked['objective']}",
+        f"minimise {request['objective']}",
     ]
-    if asked["deadline_s"] is not None:
-        parts.append(f"within {format_seconds(asked['deadline_s'])}")
-    if asked["budget_dollars"] is not None:
-        parts.append(f"for at most {format_dollars(asked['budget_dollars'])}")
+    if request["deadline_s"] is not None:
+        parts.append(f"within {format_seconds(request['deadline_s'])}")
+    if request["budget_dollars"] is not None:
+        parts.append(f"for at most {format_dollars(request['budget_dollars'])}")
     return "; ".join(parts) + "."
 
 
 def figures(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the numbers that people ask for first."""
+    """Yield the most important numbers."""
     if not plan["layouts"]:
         return
     best = plan["layouts"][0]
@@ -72,8 +72,8 @@ def figures(plan: Plan) -> Iterator[tuple[str, str]]:
         f"{best['memory_bytes'] / best['limit_bytes']:.0%} of {format_bytes(best['limit_bytes'])}",
     )
     if best["loss"] is not None:
-        least, most = best["loss_range"]
-        yield "expected loss", f"{best['loss']:.2f} ({least:.2f} to {most:.2f})"
+        low, high = best["loss_range"]
+        yield "expected loss", f"{best['loss']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def tables(plan: Plan) -> Iterator[tuple[str, list[Row], Row]]:
@@ -101,8 +101,8 @@ def pictures(plan: Plan) -> Iterator[tuple[str, str, str]]:
 def timeline_note(layout: Plan) -> str:
     """Say what a step is made of, the largest part first."""
     parts = sorted(layout["step_parts_s"].items(), key=lambda part: -part[1])
-    told = [f"{name} {seconds / layout['step_s']:.0%}" for name, seconds in parts if seconds > 0]
-    return f"{layout['name']}, {_step(layout)} a step: {', '.join(told)}."
+    shares = [f"{name} {seconds / layout['step_s']:.0%}" for name, seconds in parts if seconds > 0]
+    return f"{layout['name']}, {_step(layout)} a step: {', '.join(shares)}."
 
 
 def facts(plan: Plan) -> Iterator[tuple[str, list[tuple[str, str]]]]:

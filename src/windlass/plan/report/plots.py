@@ -1,6 +1,6 @@
 """The pictures of a plan: front, memory, timeline, cost against deadline.
 
-Input: parts of a plan (docs/formats/plan.md). Output: SVG. Every mark says its numbers when pointed at.
+Input: parts of a plan (docs/formats/plan.md). Output: SVG. Every mark has a tooltip with its numbers.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def front_svg(plan: Plan) -> str:
 def memory_svg(layouts: Sequence[Plan]) -> str:
     """Draw what fills the fullest device of each layout, with the limit."""
     names = list(dict.fromkeys(name for layout in layouts for name in layout["memory_parts_bytes"]))
-    most = [n for layout in layouts for n in (layout["memory_range_bytes"][1], layout["limit_bytes"])]
-    across = axis_of(most, 12.0, WIDTH - RIGHT - 60, zero=True)
+    sizes = [n for layout in layouts for n in (layout["memory_range_bytes"][1], layout["limit_bytes"])]
+    across = axis_of(sizes, 12.0, WIDTH - RIGHT - 60, zero=True)
     bottom = TOP + MEMORY_ROW * len(layouts)
     parts = [*legend(12, 16, [(f"part{n}", name) for n, name in enumerate(names)], step=6.2)]
     for mark in across.ticks(5, unit=1024.0 ** int(math.log(across.high, 1024))):
@@ -97,21 +97,21 @@ def timeline_svg(layout: Plan) -> str:
         for piece in pieces:
             if piece.stage == stage:
                 begin, end = across.at(piece.begin_s), across.at(piece.end_s)
-                told = f"{piece.kind}: {_brief(piece.end_s - piece.begin_s)}"
-                parts += [bar(begin, y + 2, end - begin, ROW - 5, piece.kind, told)]
+                tooltip = f"{piece.kind}: {_brief(piece.end_s - piece.begin_s)}"
+                parts += [bar(begin, y + 2, end - begin, ROW - 5, piece.kind, tooltip)]
     for mark in across.ticks():
         parts += [label(across.at(mark), bottom + 16, _brief(mark), anchor="middle")]
     return picture(WIDTH, bottom + 24, "Timeline of a step", parts)
 
 
 def deadline_svg(plan: Plan) -> str:
-    """Draw what each number of devices costs and when it is done, with the limits that were asked for."""
+    """Draw what each number of devices costs and when it is done, with the requested limits."""
     points = sorted(_drawable(plan["by_devices"], "dollars"), key=lambda point: point["seconds"])
-    asked = {"seconds": plan["asked"]["deadline_s"], "dollars": plan["asked"]["budget_dollars"]}
-    across, up = _axes([*points, asked], "dollars")
+    limits = {"seconds": plan["request"]["deadline_s"], "dollars": plan["request"]["budget_dollars"]}
+    across, up = _axes([*points, limits], "dollars")
     parts = [
         *frame(across, up, _round_time, format_dollars, _times(across)),
-        *_limits(asked, across, up),
+        *_limits(limits, across, up),
         path(((across.at(p["seconds"]), up.at(p["dollars"])) for p in points), "edge"),
     ]
     for point in points:
@@ -124,15 +124,15 @@ def deadline_svg(plan: Plan) -> str:
     return picture(WIDTH, PLOT_BOTTOM + 46, "Cost against deadline", parts)
 
 
-def _limits(asked: Plan, across: Axis, up: Axis) -> list[str]:
+def _limits(limits: Plan, across: Axis, up: Axis) -> list[str]:
     parts = []
-    if asked["seconds"] is not None:
-        x = across.at(asked["seconds"])
+    if limits["seconds"] is not None:
+        x = across.at(limits["seconds"])
         side, anchor = (6, "start") if x < WIDTH / 2 else (-6, "end")
         parts += [line(x, up.start, x, up.stop, "limit")]
         parts += [label(x + side, TOP + 12, "deadline", "warn", anchor)]
-    if asked["dollars"] is not None:
-        y = up.at(asked["dollars"])
+    if limits["dollars"] is not None:
+        y = up.at(limits["dollars"])
         parts += [line(across.start, y, across.stop, y, "limit")]
         parts += [label(across.stop, y - 6, "budget", "warn", "end")]
     return parts
@@ -144,7 +144,7 @@ def _drawable(points: Sequence[Plan], height: str) -> list[Plan]:
 
 
 def _axes(points: Sequence[Plan], height: str) -> tuple[Axis, Axis]:
-    """Return logarithmic axes that hold all points; a limit that was not asked for bounds nothing."""
+    """Return logarithmic axes that hold all points; a limit that was not given bounds nothing."""
     times = (point["seconds"] for point in points if point["seconds"] is not None)
     sizes = (point[height] for point in points if point[height] is not None)
     across = axis_of(times, LEFT, WIDTH - RIGHT, log=True)
@@ -166,11 +166,11 @@ def _unbeaten(point: Plan, points: Sequence[Plan], height: str) -> bool:
 
 
 def _mark(point: Plan, across: Axis, up: Axis, height: str, kind: str) -> str:
-    told = (
+    tooltip = (
         f"{point['name']} on {point['devices']} devices: {format_seconds(point['seconds'])},"
         f" {format_dollars(point['dollars'])}, {format_bytes(point['memory_bytes'])}"
     )
-    return dot(across.at(point["seconds"]), up.at(point[height]), RADIUS[kind], kind, told)
+    return dot(across.at(point["seconds"]), up.at(point[height]), RADIUS[kind], kind, tooltip)
 
 
 def _memory_row(layout: Plan, names: Sequence[str], across: Axis, y: float) -> list[str]:

@@ -1,4 +1,5 @@
-"""Says how many replicas of which layout answer some traffic in time.
+"""How many replicas of which layout serve some traffic in time.
 
-Start at times.py.
+`times` predicts latencies, with the `fitted_constants` of each engine; `search` finds the cheapest layout
+that meets the targets. Start at `times`.
 """

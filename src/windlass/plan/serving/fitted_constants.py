@@ -1,4 +1,4 @@
-"""What serving engines were measured to reach, as few constants for each.
+"""Measured efficiency of serving engines, as a few constants for each.
 
 Input: tables/serving.toml, which `windlass plan serving --judge --write` renews from published rows.
 Output: one Reach an engine. The software generation is an input: an engine that is not in the table is
@@ -78,9 +78,7 @@ def middle(known: dict[str, Reach]) -> Reach:
 
 def text_of(known: dict[str, Reach], spread: Spread) -> str:
     """Write constants as the table that `published` reads."""
-    lines = [
-        "# Fitted to published measurements by `windlass plan serving --judge --write`; see serving/known.py."
-    ]
+    lines = ["# Fitted by `windlass plan serving --judge --write`; see serving/fitted_constants.py."]
     lines += [
         "",
         "[interval]",

@@ -1,11 +1,11 @@
-"""Finds how many replicas of which layout answer some traffic in time, at the least cost.
+"""Finds how many replicas of which layout serve some traffic in time, at the lowest cost.
 
 Input: a model, devices, the shape of the traffic and targets. Output: layouts that meet them, cheapest
 first; or the target that none meets, what the nearest layout reaches, and what would help.
 
 Of every layout the largest number of requests at a time is taken at which both targets hold; more of them
-share the weights that a step reads, so that is the cheapest. Independent arrivals vary: a replica that
-shall hold n requests is given m on average with m + 1.64 sqrt(m) <= n, so that it has more than n for
+share the weights that a step reads, so that is the cheapest. Independent arrivals vary: a replica with
+room for n requests is given m on average with m + 1.64 sqrt(m) <= n, so that it has more than n for
 one twentieth of the time (Poisson; Whitt 1992, square-root staffing).
 """
 
@@ -31,26 +31,26 @@ STAGES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class TrafficSpec:
-    """What is asked, and how quickly it shall be answered."""
+    """The traffic to serve, and its latency targets."""
 
     given: int
     output: int
     rate: float | None = None
-    """Requests a second that come independently of each other; or else:"""
+    """Requests per second, arriving independently; or else:"""
     concurrency: int | None = None
-    """Requests at a time, each of which is followed by another when it is answered."""
+    """Concurrent requests (closed loop): each is followed by the next when it is answered."""
     first_s: float = math.inf
     token_s: float = math.inf
 
 
 @dataclass(frozen=True)
 class ServingOption:
-    """Replicas that answer the traffic in time."""
+    """Replicas that serve the traffic in time."""
 
     replica: ModelReplica
     replicas: int
     batch: int
-    """Most requests at a time in each."""
+    """Maximum concurrent requests of each."""
     latency: Latency
     dollars_h: float | None
 
@@ -70,16 +70,16 @@ def cheapest(
     weights: WeightFormat,
     traffic: TrafficSpec,
     reach: Reach,
-    most: int = 64,
+    max_devices: int = 64,
 ) -> list[ServingOption]:
     """Return what meets the targets on any of several kinds of device, cheapest first.
 
-    A kind that cannot is passed over; where one has no price, numbers of devices are compared.
+    A kind that cannot is skipped; where one has no price, numbers of devices are compared.
     """
     found, refused = list[ServingOption](), list[BadInput]()
     for device in devices:
         try:
-            found += serving_options(model, device, weights, traffic, reach, most)
+            found += serving_options(model, device, weights, traffic, reach, max_devices)
         except BadInput as reason:
             refused.append(reason)
     if not found:
@@ -94,10 +94,10 @@ def serving_options(
     weights: WeightFormat,
     traffic: TrafficSpec,
     reach: Reach,
-    most: int = 64,
+    max_devices: int = 64,
 ) -> list[ServingOption]:
-    """Return every layout of at most `most` devices a replica that meets the targets, cheapest first."""
-    replicas = list(_replicas(model, device, weights, most))
+    """Return layouts of at most `max_devices` per replica that meet the targets, cheapest first."""
+    replicas = list(_replicas(model, device, weights, max_devices))
     fitting = [one for one in replicas if one.room(traffic.given + traffic.output) >= 1]
     if not fitting:
         raise _no_room(replicas, traffic)
@@ -107,44 +107,46 @@ def serving_options(
     return sorted(found, key=lambda one: (one.devices, one.latency.request_s(traffic.output)))
 
 
-def _replicas(model: ServedShape, device: Device, weights: WeightFormat, most: int) -> Iterator[ModelReplica]:
+def _replicas(
+    model: ServedShape, device: Device, weights: WeightFormat, max_devices: int
+) -> Iterator[ModelReplica]:
     """Yield layouts: tensor parallel within the fast links, stages beyond, groups for models with experts."""
     cache_bytes = 2.0 if weights == "bfloat16" else 1.0
     powers = [1 << n for n in range(12)]
-    for tp in (n for n in powers if n <= min(device.domain, most) and model.sizes.heads % n == 0):
+    for tp in (n for n in powers if n <= min(device.domain, max_devices) and model.sizes.heads % n == 0):
         groups = [n for n in powers if tp * n <= device.domain] if model.sizes.experts else [1]
         for dp in groups:
             for pp in STAGES:
-                if tp * dp * pp <= most and pp <= model.sizes.layers:
+                if tp * dp * pp <= max_devices and pp <= model.sizes.layers:
                     yield ModelReplica(model, device, weights, cache_bytes, tp=tp, pp=pp, dp=dp)
 
 
 def _option(replica: ModelReplica, traffic: TrafficSpec, reach: Reach) -> ServingOption | None:
-    most = _largest_batch(replica, traffic, reach)
-    if most == 0:
+    max_batch = _largest_batch(replica, traffic, reach)
+    if max_batch == 0:
         return None
     if traffic.concurrency is not None:
-        number = math.ceil(traffic.concurrency / most)
+        number = math.ceil(traffic.concurrency / max_batch)
         batch = math.ceil(traffic.concurrency / number)
     else:
         assert traffic.rate is not None
-        number = math.ceil(traffic.rate / _rate(replica, traffic, most, reach))
+        number = math.ceil(traffic.rate / _rate(replica, traffic, max_batch, reach))
         wanted = traffic.rate / number
-        batch = bisect_left(range(1, most), wanted, key=lambda n: _rate(replica, traffic, n, reach)) + 1
+        batch = bisect_left(range(1, max_batch), wanted, key=lambda n: _rate(replica, traffic, n, reach)) + 1
     times = latency(replica, traffic.given, traffic.output, batch, reach)
     price = replica.device.dollars_h
     cost = None if price is None else number * replica.devices * price[0]
     return ServingOption(replica, number, batch, times, cost)
 
 
-def _rate(replica: ModelReplica, traffic: TrafficSpec, most: int, reach: Reach) -> float:
-    """Requests a second of a replica that rarely has more than `most` at a time."""
-    times = latency(replica, traffic.given, traffic.output, most, reach)
-    return _mean_load(most) / times.request_s(traffic.output)
+def _rate(replica: ModelReplica, traffic: TrafficSpec, max_batch: int, reach: Reach) -> float:
+    """Requests a second of a replica that rarely has more than `max_batch` at a time."""
+    times = latency(replica, traffic.given, traffic.output, max_batch, reach)
+    return _mean_load(max_batch) / times.request_s(traffic.output)
 
 
 def _largest_batch(replica: ModelReplica, traffic: TrafficSpec, reach: Reach) -> int:
-    """Return the most requests at a time at which both targets hold; both times only grow with them."""
+    """Return the maximum concurrent requests at which both targets hold; both times grow with them."""
     low, high = 0, min(MAX_AT_A_TIME, replica.room(traffic.given + traffic.output))
     while low < high:
         middle = (low + high + 1) // 2
@@ -154,23 +156,23 @@ def _largest_batch(replica: ModelReplica, traffic: TrafficSpec, reach: Reach) ->
     return low
 
 
-def _mean_load(most: int) -> float:
-    """Solve m + SURE sqrt(m) = most."""
-    root = (-SURE + math.sqrt(SURE**2 + 4 * most)) / 2
+def _mean_load(max_batch: int) -> float:
+    """Solve m + SURE sqrt(m) = max_batch."""
+    root = (-SURE + math.sqrt(SURE**2 + 4 * max_batch)) / 2
     return max(root * root, 0.1)
 
 
 def _no_room(replicas: list[ModelReplica], traffic: TrafficSpec) -> BadInput:
     """Weights do not fit, or not even one request beside them."""
-    least = min(replicas, key=lambda one: one.weight_bytes_each)
+    smallest = min(replicas, key=lambda one: one.weight_bytes_each)
     tokens = traffic.given + traffic.output
-    cache = least.token_cache_bytes * least.model.seen(tokens) / least.pp
+    cache = smallest.token_cache_bytes * smallest.model.seen(tokens) / smallest.pp
     return BadInput(
-        f"{least.model.name} does not fit on {least.device.name}: on {least.devices} of them each has"
-        f" {format_bytes(least.weight_bytes_each)} of weights and {format_bytes(cache)} for a request of"
-        f" {tokens} tokens, and {format_bytes(least.device.memory_bytes)} of memory",
+        f"{smallest.model.name} does not fit on {smallest.device.name}: on {smallest.devices} of them each"
+        f" has {format_bytes(smallest.weight_bytes_each)} of weights and {format_bytes(cache)} for a request"
+        f" of {tokens} tokens, and {format_bytes(smallest.device.memory_bytes)} of memory",
         hint="take a smaller format (--weights float8), devices with more memory, or more of them"
-        " (--most-devices)",
+        " (--max-devices)",
     )
 
 

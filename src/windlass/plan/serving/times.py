@@ -1,7 +1,7 @@
-"""How long a served model takes to the first token and to every other one.
+"""Time to first token and time per token of a served model.
 
-Input: a model on a replica of devices, a request of so many tokens in and out, and how many requests are
-there at a time. Output: seconds to the first token, seconds a token, and what they are made of.
+Input: a model on a replica of devices, a request with its numbers of tokens in and out, and the number
+of concurrent requests. Output: seconds to the first token, seconds a token, and what they are made of.
 
 Prefill is bound by arithmetic: 2 FLOPs a weight and token, plus the scores (Kaplan et al. 2020,
 arXiv:2001.08361, table 1). A decoding step is bound by memory: it reads every weight that any request of
@@ -74,7 +74,7 @@ class ModelReplica:
         return self._other_bytes * (self.model.shared_weights + self.model.head_weights)
 
     def expert_bytes(self, tokens: float) -> float:
-        """Weights of the experts that a pass of so many tokens meets, if each picks evenly at random."""
+        """Bytes of the experts that a pass of `tokens` tokens uses, if each picks evenly at random."""
         sizes = self.model.sizes
         if not sizes.experts:
             return 0.0
@@ -141,7 +141,7 @@ class ForwardPass:
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """So many requests at a time, each of which asks again as soon as it is answered."""
+    """A fixed number of clients, each of which sends its next request when one is answered."""
 
     output: Number
     running: Number
@@ -155,7 +155,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True)
 class Latency:
-    """What one request sees."""
+    """Latencies of one request."""
 
     first_s: Number
     token_s: Number
@@ -167,12 +167,12 @@ class Latency:
 
 
 def latency(replica: ModelReplica, given: int, output: int, concurrency: float, reach: Reach) -> Latency:
-    """Predict the time to the first token and of every other one, with so many requests there at a time."""
+    """Predict the time to the first token and of every other one, with `concurrency` requests at a time."""
     return latency_of(crowd(replica, given, output, concurrency), reach)
 
 
 def latency_of(crowd: ClosedLoop, reach: Reach) -> Latency:
-    """In the time of one request every other one is prefilled once, which holds up decoding.
+    """Predict latencies: during a request all other requests are prefilled once, which delays decoding.
 
     A request that comes waits as in an M/D/1 queue (Kleinrock 1975, vol. 1, section 5.6) at the load that
     prefill makes, and for the share of the crowd that moves in step with it. Requests beyond the memory
@@ -190,7 +190,7 @@ def latency_of(crowd: ClosedLoop, reach: Reach) -> Latency:
 
 
 def crowd(replica: ModelReplica, given: int, output: int, concurrency: float) -> ClosedLoop:
-    """Say what so many requests at a time ask of a replica."""
+    """Return the load that `concurrency` requests put on a replica."""
     context = given + output / 2  # requests are at all stages of their answers, so this is what each keeps
     running = min(concurrency, max(1, replica.room(context)))
     return ClosedLoop(
@@ -222,7 +222,7 @@ def decode_pass(replica: ModelReplica, requests: float, context: float) -> Forwa
 
 
 def _pass(replica: ModelReplica, tokens: float, flops: float, read_bytes: float) -> ForwardPass:
-    """Add to the arithmetic that of experts, and what divided devices tell each other.
+    """Add to the arithmetic that of experts, and the exchanges of divided devices.
 
     That is two ring all-reduces a layer, in each of which a device sends 2 (n - 1) / n of the bytes
     (Patarasuk and Yuan 2009), and what stages hand on.

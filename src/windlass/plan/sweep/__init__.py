@@ -1,4 +1,4 @@
 """Plans every option for every length of text of a corpus, on Apache Beam.
 
-Start at stages.py; pipeline.py is the only module that imports Beam.
+Start at `stages`; `pipeline` is the only module that imports Beam; `report` formats the results.
 """

@@ -2,9 +2,9 @@
 
     files -> read -> tokens of each document -> count by bucket -> x options -> plan -> result | no_solution
 
-This is the only module of the room that knows Beam; the stages are pure functions (stages.py), and what
-reads, counts tokens and writes is given by the caller, as plain objects that can be sent to a worker. A
-file that cannot be read goes to an output of its own, so that the reason survives whatever runner met it.
+This is the only module of the package that imports Beam; the stages are pure functions (`stages`), and the
+caller passes the functions that read, count tokens and write, as plain objects that can be sent to a worker.
+A file that cannot be read goes to an output of its own, so that the reason survives on any runner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sweep:
     write: Callable[[str, list[dict[str, Any]]], None]
     """An output's name and all its rows -> a file."""
     beat: Callable[[str, int], None]
-    """Told by workers how far they are: "read" and kilobytes of text, "plan" and plans."""
+    """Called by workers with their progress: "read" and kilobytes of text, "plan" and plans."""
     job: Job
     options: tuple[SweepOption, ...]
 
@@ -127,5 +127,5 @@ def _plan(
 def _written(
     rows: list[dict[str, Any]], name: str, write: Callable[[str, list[dict[str, Any]]], None]
 ) -> None:
-    """Sort, because workers finish in any order and the same sweep shall give the same bytes."""
+    """Sort, because workers finish in any order and the same sweep must give the same bytes."""
     write(name, sorted(rows, key=lambda row: [(v is None, v or 0) for v in row.values()]))

@@ -1,4 +1,4 @@
-"""A sweep as people read it: a text for the terminal, and a page that opens offline.
+"""The results of a sweep: a text for the terminal, and a page that opens offline.
 
 Input: the rows of each output, as they are in the Parquet files. Output: text, HTML.
 """
@@ -47,13 +47,13 @@ def as_text(rows: Rows) -> str:
 
 def as_html(rows: Rows, name: str) -> str:
     """Return one page without anything to load from elsewhere."""
-    most = max((row["tokens"] for row in rows["buckets"]), default=1)
+    highest = max((row["tokens"] for row in rows["buckets"]), default=1)
     lengths = (
         (
             f"up to {row['bucket']}",
             format_count(row["documents"]),
             format_count(row["tokens"]),
-            row["tokens"] / most,
+            row["tokens"] / highest,
         )
         for row in rows["buckets"]
     )
@@ -84,7 +84,7 @@ def _lengths(rows: Rows) -> str:
 def _solved(row: dict[str, Any]) -> tuple[str, ...]:
     low, high = row["dollars_low"], row["dollars_high"]
     return (
-        *_asked(row),
+        *_option(row),
         f"{row['batch']} x {row['sequence']}",
         _layout(row),
         format_bytes(row["memory_bytes"]),
@@ -95,10 +95,10 @@ def _solved(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _unsolved(row: dict[str, Any]) -> tuple[str, ...]:
-    return (*_asked(row), row["reason"])
+    return (*_option(row), row["reason"])
 
 
-def _asked(row: dict[str, Any]) -> tuple[str, ...]:
+def _option(row: dict[str, Any]) -> tuple[str, ...]:
     model = format_count(row["parameters"])
     return row["fleet"], model, str(row["context"]), row["precision"], f"up to {row['bucket']}"
 

@@ -20,7 +20,7 @@ from windlass.plan.cost.step_config import Precision, Sizes
 from windlass.plan.fleet.explore import SearchFound
 from windlass.plan.fleet.greedy import greedy
 from windlass.plan.fleet.pools import DevicePool, pools_of
-from windlass.plan.fleet.run_estimate import RunEstimate, outlook, worth
+from windlass.plan.fleet.run_estimate import RunEstimate, estimate_run, worth
 from windlass.plan.fleet.work import TrainingWork, sized, work_of
 from windlass.plan.search import DEFAULT_CONTEXT
 from windlass.spec.config_model import ConfigModel
@@ -51,7 +51,7 @@ class SweepOption:
     parameters: int | None
     precision: Precision | None
     machines: str
-    """How the fleet was asked for; what it is stands in `fleet`, because a worker may not see its file."""
+    """The fleet as requested; `fleet` has its content, because a worker may not see its file."""
     fleet: Fleet
 
 
@@ -73,13 +73,13 @@ def combinations(options: SweepOptions, fleet: str | None) -> tuple[SweepOption,
     machines = tuple(dict.fromkeys((*((fleet,) if fleet is not None else ()), *options.fleets)))
     if not machines:
         raise BadInput(
-            "plan sweep: on which machines?", hint="give --fleet 64xH100-SXM5, or fleets in --options"
+            "plan sweep: no machines given", hint="give --fleet 64xH100-SXM5, or fleets in --options"
         )
     fleets = {name: fleet_of(name) for name in machines}
-    asked = itertools.product(
+    combined = itertools.product(
         options.contexts or (None,), options.models or (None,), options.precisions or (None,), machines
     )
-    return tuple(SweepOption(*one, fleets[one[-1]]) for one in asked)
+    return tuple(SweepOption(*one, fleets[one[-1]]) for one in combined)
 
 
 def check_options(options: Sequence[SweepOption], job: Job) -> None:
@@ -124,7 +124,7 @@ def plan_bucket(
         "batch": work.global_batch,
     }
     tried = [(pool, greedy(work, pool)) for pool in pools_of(option.fleet)]
-    plans = [outlook(work, pool, found.best) for pool, found in tried if found.best is not None]
+    plans = [estimate_run(work, pool, found.best) for pool, found in tried if found.best is not None]
     if not plans:
         return "no_solution", row | {"reason": _reason(work, tried)}
     return "result", row | _planned(min(plans, key=lambda plan: worth(plan, "time")))
@@ -139,9 +139,9 @@ def _work(bucket: Bucket, option: SweepOption, job: Job, whole_tokens: int) -> T
     if train.tokens is None and train.steps is None:
         train = train.model_copy(update={"tokens": whole_tokens, "time": None})
     model = job.model.model_copy(update={"context": option.context} if option.context else {})
-    asked = job.model_copy(update={"model": model, "train": train})
+    changed = job.model_copy(update={"model": model, "train": train})
     precisions = (option.precision,) if option.precision else ()
-    whole = work_of(asked, _sizes(option, job), precisions=precisions)
+    whole = work_of(changed, _sizes(option, job), precisions=precisions)
     sequence = min(bucket.length, whole.sequence)
     batch = max(1, whole.global_batch * whole.sequence // sequence)
     tokens = max(1.0, whole.tokens * bucket.tokens / whole_tokens)
@@ -182,18 +182,18 @@ def _planned(plan: RunEstimate) -> dict[str, Any]:
 
 
 def _reason(work: TrainingWork, tried: Sequence[tuple[DevicePool, SearchFound]]) -> str:
-    """Say what is in the way on the pool that comes nearest."""
+    """Name the binding constraint on the pool that comes nearest."""
     unfit = [(pool, found.smallest) for pool, found in tried if found.smallest is not None]
     if not unfit:
         names = ", ".join(f"{pool.devices} x {pool.device.name}" for pool, _ in tried)
         return f"no layout divides a batch of {work.global_batch} in {_arithmetic(work)} among {names}"
-    pool, least = min(unfit, key=lambda pair: pair[1].memory.bytes - pair[0].device.memory_bytes)
+    pool, smallest = min(unfit, key=lambda pair: pair[1].memory.bytes - pair[0].device.memory_bytes)
     return (
-        f"memory: the smallest layout needs {format_bytes(least.memory.high)} on each {pool.device.name},"
+        f"memory: the smallest layout needs {format_bytes(smallest.memory.high)} on each {pool.device.name},"
         f" which has {format_bytes(pool.device.memory_bytes)}"
     )
 
 
 def _arithmetic(work: TrainingWork) -> str:
-    """Return the arithmetic asked for; open means whatever 16 bits a device has."""
+    """Return the requested precisions; open means the 16-bit format of the device."""
     return " or ".join(work.precisions) or "16 bits"

@@ -1,10 +1,10 @@
-"""Makes the pilots of a job on this machine, and asks them how the job will end.
+"""Trains the pilots of a job on this machine, and predicts the loss of the job from them.
 
-    pilots/NAME.json              the run that is asked about, as it was planned when the pilots were designed
+    pilots/NAME.json              the target run, as it was planned when the pilots were designed
     runs/NAME-pilot-1/1 ...       each pilot, a run like any other
 
-A pilot that is finished is not made again, one that was interrupted goes on from its checkpoint, so the same
-command given again ends where it would have ended.
+A finished pilot is not repeated, and an interrupted one is resumed from its checkpoint, so repeating the
+command gives the same result.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from windlass.spec.run import LINEAGE, Run
 from windlass.store.store_dir import StoreDir
 
 SHARE = 0.24
-"""Of the run's compute for all pilots together; the largest takes a tenth of the run's."""
+"""Share of the run's compute for all pilots together; the largest takes a tenth of the run's."""
 
 Tell = Callable[[dict[str, Any]], None]
 
 
-def ask_pilots(
+def run_pilots(
     job: Job, home: Path, report: Report, tell: Tell, *, share: float = SHARE, check: bool = False
 ) -> dict[str, Any] | None:
-    """Return what the pilots tell, or None when they were interrupted.
+    """Return the forecast of the pilots, or None when they were interrupted.
 
-    With `check` the run itself is made, too, and its loss put beside the expected one.
+    With `check` the run itself is trained, too, and its loss compared with the forecast.
     """
     _check(job, share)
     run = _target(job, home, report)
@@ -43,33 +43,33 @@ def ask_pilots(
     losses: list[float] = []
     for number, (pilot, small) in enumerate(zip(pilots, jobs, strict=True), 1):
         tell({"event": "pilot", "number": number, "of": len(pilots), **_facts(pilot)})
-        loss = _made(small, home, report, tell)
+        loss = _loss_after_training(small, home, report, tell)
         if loss is None:
             return None
         losses.append(loss)
-    told = _told(
+    forecast = _forecast(
         run, pilots, losses, answer(run, corpus_facts(Path(run.corpus)).train_tokens, pilots, losses)
     )
-    return _checked(told, run, home, report, tell) if check else told
+    return _checked(forecast, run, home, report, tell) if check else forecast
 
 
 def _check(job: Job, share: float) -> None:
     if not 0 < share <= 1:
-        raise BadInput(f"--pilot-share {share:g}: must be more than 0 and at most 1")
+        raise BadInput(f"--pilot-share must be in (0, 1], got {share:g}")
     if job.model.family in STATISTICS:
         raise BadInput(
-            f"pilots follow what is learned by gradients; family '{job.model.family}' is counted whole",
+            f"pilots need a model trained by gradients; family '{job.model.family}' is counted",
             hint="leave out --pilot; `windlass train` takes little longer than a pilot would",
         )
     if job.model.start_from is not None:
         raise BadInput(
-            "[model] start_from: pilots start from nothing, so they cannot tell how a trained model goes on",
+            "[model] start_from: pilots start from random weights, so they cannot forecast this run",
             hint="leave out --pilot",
         )
 
 
 def _target(job: Job, home: Path, report: Report) -> Run:
-    """Return the run to ask about: planned once, because a plan for some time depends on the moment."""
+    """Return the target run. It is planned once: a plan for a given time depends on the machine's load."""
     place, name = StoreDir(home / "pilots"), f"{job.name}.json"
     if place.exists(name):
         known = Run.model_validate_json(place.read(name))
@@ -80,8 +80,8 @@ def _target(job: Job, home: Path, report: Report) -> Run:
     return run
 
 
-def _made(job: Job, home: Path, report: Report, tell: Tell) -> float | None:
-    """Return the last validation loss of a job's run, which is made or ended first if need be."""
+def _loss_after_training(job: Job, home: Path, report: Report, tell: Tell) -> float | None:
+    """Return the final validation loss of a job's run, which is started or resumed if necessary."""
     folder = newest_of(job, home) or prepare(job, home, report)
     if not folder.finished and not train(folder, tell):
         return None
@@ -93,18 +93,20 @@ def _loss_of(folder: RunFolder) -> float:
     return float(lineage["metrics"]["loss"])
 
 
-def _checked(told: dict[str, Any], run: Run, home: Path, report: Report, tell: Tell) -> dict[str, Any] | None:
+def _checked(
+    forecast: dict[str, Any], run: Run, home: Path, report: Report, tell: Tell
+) -> dict[str, Any] | None:
     tell({"event": "check"})
-    measured = _made(fixed_job(run), home, report, tell)
+    measured = _loss_after_training(fixed_job(run), home, report, tell)
     if measured is None:
         return None
-    expected = told["figures"]["loss"]
-    within = told["figures"]["loss_low"] <= measured <= told["figures"]["loss_high"]
+    expected = forecast["figures"]["loss"]
+    within = forecast["figures"]["loss_low"] <= measured <= forecast["figures"]["loss_high"]
     figures = {"measured_loss": measured, "loss_error": abs(expected / measured - 1), "within": within}
-    return {**told, "figures": {**told["figures"], **figures}}
+    return {**forecast, "figures": {**forecast["figures"], **figures}}
 
 
-def _told(run: Run, pilots: list[Pilot], losses: list[float], found: PilotForecast) -> dict[str, Any]:
+def _forecast(run: Run, pilots: list[Pilot], losses: list[float], found: PilotForecast) -> dict[str, Any]:
     spent, whole = sum(pilot.flops for pilot in pilots), run_flops(run)
     law = found.fit.law
     return {

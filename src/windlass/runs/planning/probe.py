@@ -1,9 +1,9 @@
-"""Measures this machine, in processes of its own, and puts what they found together.
+"""Measures this machine in separate processes, and merges their results.
 
-A setting is a number of processes with cores of their own that all measure at the same time: one process
-with one core, one with all, and one for each core. Of several the slowest counts, for they wait for each
-other in every step of a run. All settings are measured twice, one after the other, and the quicker time
-counts: what else a machine does comes and goes within the minute in between.
+A setting is a number of processes, each with its own cores, that measure at the same time: a process with a
+single core, a process with all cores, a process per core. The slowest process of a setting counts, because
+processes wait for each other in every step of a run. All settings are measured twice and the faster time
+counts: other load on the machine changes within the minute between.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from windlass.spec.protocol.rank import RankInfo
 
 SWEEPS = 2
 STAGES = 6
-"""What a process tells of while it measures."""
+"""Progress events of one measuring process."""
 MAX_PROCESSES = 8
-"""Beyond these a machine is full: more processes share its memory bandwidth as these do."""
+"""More processes share the memory bandwidth as these do, so they are not measured."""
 DISK_BYTES, QUICK_DISK_BYTES = 256 << 20, 64 << 20
 PIECE_BYTES = 4 << 20
 HOST = "127.0.0.1"
 
 
 def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
-    """Measure everything that a plan for this machine needs."""
+    """Measure what a plan for this machine needs."""
     cores, sweeps = own_cores(), 1 if quick else SWEEPS
     wanted = list(settings_for(len(cores)))
     work = _Work(home, report, total=sweeps * STAGES * len(wanted) + 2, quick=quick)
@@ -45,7 +45,7 @@ def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
     for _ in range(sweeps):
         swept.append([work.setting(processes, threads, cores) for processes, threads in wanted])
         peaks.append(measure_machine().peak_flops)
-    told: list[dict[str, Any]] = merged(min, swept)
+    results: list[dict[str, Any]] = merged(min, swept)
     alone = work.start([RankInfo(cores=tuple(cores))], "--held")[0]
     written = work.disk()
     return Profile(
@@ -54,34 +54,34 @@ def probe(home: Path, report: Report, *, quick: bool = False) -> Profile:
         cores=len(cores),
         software=this_software(),
         peak_flops=max(peaks),
-        settings=tuple(ProbeSetting.model_validate(_setting(one)) for one in told),
-        held=tuple(ResidentMemory.model_validate(one["held"]) for one in (*told, alone)),
-        start_s=min(one["start_s"] for one in (*told, alone)),
+        settings=tuple(ProbeSetting.model_validate(_setting(one)) for one in results),
+        held=tuple(ResidentMemory.model_validate(one["held"]) for one in (*results, alone)),
+        start_s=min(one["start_s"] for one in (*results, alone)),
         **written,
     )
 
 
 def settings_for(cores: int) -> Iterator[tuple[int, int]]:
-    """Yield processes and threads of each: the corners between which other divisions of cores lie."""
+    """Yield (processes, threads per process): the extremes between which other divisions lie."""
     yield 1, 1
     if cores > 1:
         yield 1, cores
-        most = 1 << (min(cores, MAX_PROCESSES).bit_length() - 1)
-        yield most, 1
+        processes = 1 << (min(cores, MAX_PROCESSES).bit_length() - 1)
+        yield processes, 1
 
 
-def merged(choose: Callable[[Sequence[float]], float], told: Sequence[Any]) -> Any:
-    """Put figures of the same form together: of every number the one that is chosen of all."""
-    first = told[0]
+def merged(choose: Callable[[Sequence[float]], float], results: Sequence[Any]) -> Any:
+    """Merge results of the same structure: `choose` picks each number among those of all results."""
+    first = results[0]
     if isinstance(first, dict):
-        return {key: merged(choose, [one[key] for one in told]) for key in first}
+        return {key: merged(choose, [one[key] for one in results]) for key in first}
     if isinstance(first, list):
-        return [merged(choose, each) for each in zip(*told, strict=True)]
-    return first if isinstance(first, str) else choose(told)
+        return [merged(choose, each) for each in zip(*results, strict=True)]
+    return first if isinstance(first, str) else choose(results)
 
 
 class _Work:
-    """The processes of a probe, one setting after the other, and how far it has come."""
+    """Runs the processes of a probe, one setting after the other, and reports progress."""
 
     def __init__(self, home: Path, report: Report, *, total: int, quick: bool) -> None:
         self._home, self._report, self._total, self._quick = home, report, total, quick
@@ -95,7 +95,7 @@ class _Work:
         return found
 
     def start(self, members: Sequence[RankInfo], *more: str) -> list[dict[str, Any]]:
-        """Run one process for each member; return what each told at last."""
+        """Run one process for each member; return their results."""
         options = [*more, *(["--quick"] if self._quick else [])]
         with ExitStack() as stack:
             processes = [
@@ -107,9 +107,9 @@ class _Work:
                 for member in members
             ]
             done = self._followed(processes[0])
-            told = [done, *(process.result() for process in processes[1:])]
+            results = [done, *(process.result() for process in processes[1:])]
         self._step(1 if more else 0)
-        return told
+        return results
 
     def disk(self) -> dict[str, float]:
         size = QUICK_DISK_BYTES if self._quick else DISK_BYTES
@@ -133,7 +133,7 @@ class _Work:
 def measure_disk(path: Path, size: int) -> dict[str, float]:
     """Return how fast a file is written through to the disk and read again, and what one fsync costs.
 
-    What was just written is read from memory where the system keeps it there, as a checkpoint's bytes are.
+    The read may come from the page cache, as that of a recent checkpoint does.
     """
     piece = os.urandom(PIECE_BYTES)
     try:
@@ -152,7 +152,7 @@ def measure_disk(path: Path, size: int) -> dict[str, float]:
                 pass
         read = time.perf_counter()
     except OSError as error:
-        raise StoreFailed(f"{path}: {error.strerror}", hint="give a --home with room to write") from None
+        raise StoreFailed(f"{path}: {error.strerror}", hint="give a --home with free space") from None
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -163,5 +163,5 @@ def measure_disk(path: Path, size: int) -> dict[str, float]:
     }
 
 
-def _setting(told: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if key in ProbeSetting.model_fields}
+def _setting(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key in ProbeSetting.model_fields}

@@ -1,8 +1,8 @@
-"""A sweep: measure a corpus and plan every option for every length of text in it.
+"""A sweep: measures a corpus and plans every option for every text length in it.
 
     corpus table -> files, tokenizer -> plan.sweep (Beam) -> Parquet files -> report.txt, report.html
 
-sweep_workers.py is what happens in the workers.
+`sweep_workers` runs in the Beam workers.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ class SweepRequest:
     flags: tuple[str, ...] = ()
 
 
-def sweep_corpus(asked: SweepRequest, home: Path, report: Report) -> dict[str, Any]:
-    """Run the sweep; return its rows by output, and write them and the reports to `asked.out`."""
-    options = combinations(asked.options, asked.fleet)
-    check_options(options, asked.job)
-    files = list_sources(asked.job.corpus, Counter())
-    _run(_pipeline(), asked, options, files, home, report)
-    return _told(asked, files)
+def sweep_corpus(request: SweepRequest, home: Path, report: Report) -> dict[str, Any]:
+    """Run the sweep; return its rows by output, and write them and the reports to `request.out`."""
+    options = combinations(request.options, request.fleet)
+    check_options(options, request.job)
+    files = list_sources(request.job.corpus, Counter())
+    _run(_pipeline(), request, options, files, home, report)
+    return _collect(request, files)
 
 
 def _run(
     beam: Any,
-    asked: SweepRequest,
+    request: SweepRequest,
     options: tuple[SweepOption, ...],
     files: list[SourceFile],
     home: Path,
     report: Report,
 ) -> None:
-    corpus = asked.job.corpus
+    corpus = request.job.corpus
     count = CountTokens(_tokenizer(corpus, files, home, report))
     log = home / "logs" / "sweep.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    runner = BeamRunner(asked.runner, asked.processes, str(log), asked.flags)
+    runner = BeamRunner(request.runner, request.processes, str(log), request.flags)
     with tempfile.TemporaryDirectory() as folder:
-        pulse = WorkCounter(folder if asked.runner == "direct" else None)
-        sweep = beam.Sweep(ReadBlocks(corpus), count, WriteRows(asked.out), pulse, asked.job, options)
-        with WorkerProgress(pulse, files, report):
+        counter = WorkCounter(folder if request.runner == "direct" else None)
+        sweep = beam.Sweep(ReadBlocks(corpus), count, WriteRows(request.out), counter, request.job, options)
+        with WorkerProgress(counter, files, report):
             beam.run_sweep(sweep, files, runner)
 
 
-def _told(asked: SweepRequest, files: Sequence[SourceFile]) -> dict[str, Any]:
-    """Read the outputs back, refuse those of no text, and write the reports."""
-    place = StoreDir(asked.out)
+def _collect(request: SweepRequest, files: Sequence[SourceFile]) -> dict[str, Any]:
+    """Read the outputs, raise if the corpus is empty or unreadable, and write the reports."""
+    place = StoreDir(request.out)
     rows = {name: read_rows(place.read(f"{name}.parquet")) for name in COLUMNS}
     if rows["unreadable"]:
         first = rows["unreadable"][0]
@@ -90,13 +90,13 @@ def _told(asked: SweepRequest, files: Sequence[SourceFile]) -> dict[str, Any]:
     if not rows["buckets"]:
         raise BadInput(
             f"the corpus is empty: no text in {len(files)} file{'' if len(files) == 1 else 's'} of"
-            f" {', '.join(asked.job.corpus.sources)}",
+            f" {', '.join(request.job.corpus.sources)}",
             hint="sources must be UTF-8 text, JSONL or Parquet; [corpus.clean] says which documents are kept",
         )
     place.remove("unreadable.parquet")
     rows.pop("unreadable")
     place.write("report.txt", as_text(rows).encode())
-    place.write("report.html", as_html(rows, asked.job.name).encode())
+    place.write("report.html", as_html(rows, request.job.name).encode())
     return rows
 
 
@@ -109,7 +109,7 @@ def _pipeline() -> Any:
 
 
 def _tokenizer(corpus: Corpus, files: Sequence[SourceFile], home: Path, report: Report) -> Tokenizer:
-    """Take the given one, that of the corpus if it is built already, or learn one from a sample."""
+    """Return the given tokenizer, that of the built corpus, or one trained on a sample."""
     if corpus.tokenizer.path is not None:
         return load_tokenizer(corpus.tokenizer.path)
     built = find_built(corpus, home)

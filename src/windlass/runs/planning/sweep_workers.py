@@ -1,8 +1,8 @@
-"""What a sweep's workers do, and how they tell how far they are.
+"""The steps of a sweep that run in its workers, and how they report progress.
 
 Small objects that are pickled to the workers of any Beam runner: they read the corpus, count its tokens, and
-write rows to any store. Workers count what they did by appending to a file, whose size is the count:
-appends of several processes do not overwrite each other, and no server is needed.
+write rows to any store. Workers report progress by appending to a file whose size is the count: appends of
+several processes do not overwrite each other, and no server is needed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,21 @@ BLOCK_CHARS = 1 << 20
 POLL_S = 0.2
 TEXT = ("fleet", "precision", "device", "sharding", "recompute", "reason", "message", "hint")
 SECONDS = ("step_s", "step_low_s", "step_high_s", "memory_bytes", "seconds", "dollars_low", "dollars_high")
-ASKED = ("fleet", "parameters", "context", "precision", "bucket", "documents", "tokens", "sequence", "batch")
+REQUEST = (
+    "fleet",
+    "parameters",
+    "context",
+    "precision",
+    "bucket",
+    "documents",
+    "tokens",
+    "sequence",
+    "batch",
+)
 AXES = ("devices", "dp", "tp", "pp", "virtual", "cp", "ep", "sharding", "recompute", "micro_batch", "steps")
 COLUMNS = {
-    "result": (*ASKED, "device", *AXES, *SECONDS),
-    "no_solution": (*ASKED, "reason"),
+    "result": (*REQUEST, "device", *AXES, *SECONDS),
+    "no_solution": (*REQUEST, "reason"),
     "buckets": ("bucket", "documents", "tokens"),
     "unreadable": ("message", "hint"),
 }
@@ -110,8 +120,8 @@ class WorkCounter:
 class WorkerProgress:
     """Reports, while the pipeline runs, how far its workers are."""
 
-    def __init__(self, pulse: WorkCounter, files: Sequence[SourceFile], report: Report) -> None:
-        self._pulse, self._report = pulse, report
+    def __init__(self, counter: WorkCounter, files: Sequence[SourceFile], report: Report) -> None:
+        self._counter, self._report = counter, report
         self._total_kib = sum(file.bytes for file in files) >> 10
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -125,16 +135,16 @@ class WorkerProgress:
 
     def _watch(self) -> None:
         while not self._done.wait(POLL_S):
-            plans = self._pulse.count("plan")
+            plans = self._counter.count("plan")
             if plans:
                 self._report(Progress("plan", plans, None, "plans"))
             else:
-                read = min(self._pulse.count("read"), self._total_kib)
+                read = min(self._counter.count("read"), self._total_kib)
                 self._report(Progress("measure", read << 10, self._total_kib << 10, "B"))
 
 
 def kept(files: Sequence[SourceFile], corpus: Corpus) -> Iterator[str]:
-    """Yield documents as a build cleans them; duplicates stay, which only a whole build can tell."""
+    """Yield documents cleaned as in a build; duplicates stay, because only a whole build finds them."""
     rules = corpus.clean
     for document in documents(files, corpus, ReadProgress()):
         text = encodable(document.text)

@@ -1,24 +1,26 @@
-"""Token ids in, token ids out: many requests computed together.
+"""The inference engine: token ids in, token ids out, many requests computed together (continuous batching).
 
-    server.py      a Unix socket: frames in, frames out; a connection that goes takes its requests along
-    build.py     from the command line to what is served: one engine (load.py), or a shelf of several
-    engine_api.py     the face that all of these have: add, step, forget
-    model_pool.py       several models (model_slot.py), of which as many are in memory as fit
+    `server`          a Unix socket: frames in, frames out; a closed connection cancels its requests
+    `build`           builds what is served from the command line: one engine (`load`), or a pool of models
+    `engine_api`      the protocol that all engines implement: add, step, forget
+    `model_pool`      several models (`model_slot`); the least recently used is unloaded when memory runs low
 
-    step.py        Engine.step(): schedule, run, sample
-    scheduler.py    who computes how many tokens in this step, and who is set aside
-    block_manager.py      blocks of keys and values, and which of them begin other prompts too
-    sequence.py    one request on its way; embed.py: one that becomes vectors; speculative.py: guesses ahead
-    runner.py      what computes: native_runner.py by native/*.cpp, torch_runner.py for GPUs,
-                   state_runner.py for the statistical families
-    sampler.py        from scores to tokens, for the whole batch at once; serve/engine/grammar/token_mask.py: only those that are allowed
-    encoder.py     the engine of models that see both sides of a token
+    `step`            Engine.step(): schedule, run, sample
+    `scheduler`       which sequences compute how many tokens in this step, and which are preempted
+    `block_manager`   blocks of keys and values, and the tree of prefixes that sequences share
+    `sequence`        the state of one request; `embed`: of a request for vectors
+    `speculative`     drafts of the next tokens, verified in the same step
+    `runner`          the protocol of what computes: `native_runner` by native/*.cpp (bound in `native`),
+                      `torch_runner` for GPUs, `state_runner` for the statistical families
+    `sampler`         from scores to tokens, for the whole batch; `sampler_numpy`: the same rules in numpy
+    `grammar`         structured output: a mask of the tokens that may come next
+    `encoder`         the engine of bidirectional models (bert), which return vectors only
 
-    adapters.py    LoRA matrices beside a model's own
-    quantise.py    8 and 4 bits, serve/engine/compression/compress.py a directory of them, serve/engine/compression/perplexity.py what they cost
+    `adapters`        LoRA matrices beside a model's own; `torch_adapters` applies them in the torch runner
+    `quantise`        8 and 4 bit weights; `compression` writes such model directories and measures the loss
 
-Requests join and leave between any two steps. What is sampled depends on the request's own seed and
-positions only, so company does not change an answer and any engine can go on where another stopped.
+Requests join and leave between any two steps. A sampled token depends only on its request's seed and its
+position, so the batch does not change an answer, and any engine can resume where another stopped.
 
-Start at step.py.
+Start at `step`.
 """

@@ -1,8 +1,8 @@
 """The engine's process: `python -m windlass.serve.engine --model DIR --name NAME --socket PATH`.
 
-It loads and checks the model (of several, the first), then listens; whoever can connect finds it ready.
-It ends on SIGTERM or SIGINT and when the process that started it is gone. A start that fails is told as
-one line of JSON on standard output, {"error": {"kind", "message", "hint"}}, and by the exit code.
+It loads and checks the model, then listens: a client that can connect finds it ready. (Of several models
+none is loaded before it listens.) It ends on SIGTERM or SIGINT and when its parent process is gone. A failed
+start prints one line of JSON to standard output, {"error": {"kind", "message", "hint"}}, and exits non-zero.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 
 
 def main(argv: list[str]) -> int:
-    """Serve until told to stop."""
-    # Asked before the model is loaded, which may take seconds in which the parent may die.
+    """Serve until a signal asks to stop."""
+    # Read before the model is loaded: loading takes seconds in which the parent may die.
     parent = os.getppid()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="engine: %(message)s")
     server = _start(_parser().parse_args(argv), parent)
@@ -37,36 +37,41 @@ def main(argv: list[str]) -> int:
 
 
 def _start(args: argparse.Namespace, parent: int) -> Server:
-    from windlass.serve.engine.build import open_station
+    from windlass.serve.engine.build import build_engine
     from windlass.serve.engine.server import Server
 
-    station, offered = open_station(args)
-    return Server(station, offered, args.slots, args.socket, parent=parent)
+    engine, offered = build_engine(args)
+    return Server(engine, offered, args.slots, args.socket, parent=parent)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = EntrypointParser(prog="python -m windlass.serve.engine")
     add = parser.add_argument
     add("--model", type=Path, required=True, action="append", help="directory of a model; may be repeated")
-    add("--name", required=True, action="append", help="what that model is called")
+    add("--name", required=True, action="append", help="name of that model; one for each --model")
     add("--adapter", action="append", default=[], help="MODEL:NAME=DIR, a LoRA adapter of a model")
     add("--socket", type=Path, required=True, help="Unix socket to listen on")
-    add("--slots", type=_positive, default=32, help="requests computed together")
-    add("--threads", type=_positive, help="CPU threads; all cores if left out")
-    add("--memory", type=_positive, help="bytes that the models may take together")
-    add("--precision", choices=PRECISIONS, help="of the weights; as stored if left out")
-    add("--runner", choices=("auto", "native", "torch"), default="auto", help="what computes")
+    add("--slots", type=_positive, default=32, help="max requests computed together")
+    add("--threads", type=_positive, help="CPU threads (default: all cores)")
+    add("--memory", type=_positive, help="max bytes of all models together")
+    add("--precision", choices=PRECISIONS, help="precision of the weights (default: as stored)")
+    add("--runner", choices=("auto", "native", "torch"), default="auto", help="backend that computes")
     add("--keys-memory", type=_positive, help="bytes for keys and values of each model")
-    add("--keys", choices=("float16", "float32"), default="float16", help="how keys and values are kept")
-    add("--prefix-cache", choices=("lru", "lfu", "off"), default="lru", help="which known prefixes go first")
-    add("--no-drafts", action="store_true", help="never guess tokens ahead")
+    add("--keys", choices=("float16", "float32"), default="float16", help="precision of keys and values")
+    add(
+        "--prefix-cache",
+        choices=("lru", "lfu", "off"),
+        default="lru",
+        help="eviction policy of cached prefixes",
+    )
+    add("--no-drafts", action="store_true", help="no speculative decoding")
     return parser
 
 
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
 
 

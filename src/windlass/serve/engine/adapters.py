@@ -2,7 +2,7 @@
 
 Input: a directory as PEFT writes it (adapter_config.json, adapter_model.safetensors) and the shape of the
 model that it belongs to. Output: for every matrix W that it changes a pair (A, B), by which W x becomes
-W x + scale * B (A x). A setting that would change what is computed is understood or refused.
+W x + scale * B (A x). A setting that changes the result is either supported or refused.
 
 Legend: r rank, K columns of the matrix (what it takes), N its rows (what it gives).
 
@@ -64,7 +64,7 @@ Shape = LlamaShape | Gpt2Shape | BertShape
 
 @dataclass(frozen=True)
 class Adapter:
-    """What an adapter adds, by the names that the weights of our models have."""
+    """The matrices of an adapter, by the names of the weights in our models."""
 
     name: str
     rank: int
@@ -124,7 +124,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 
 def _pairs(directory: Path, shape: Shape) -> Iterator[tuple[str, Matrix, Matrix]]:
-    """Yield our name, A and B of every matrix; one of theirs may hold several of ours, row under row."""
+    """Yield our name, A and B of every matrix; one of PEFT's may be several of ours, joined by rows."""
     if not (directory / WEIGHTS).exists():
         raise NotFound(f"{directory}: no {WEIGHTS}", hint="adapters are read as safetensors, never as pickle")
     tensors = MappedTensors(directory, [WEIGHTS])
@@ -142,7 +142,7 @@ def _pairs(directory: Path, shape: Shape) -> Iterator[tuple[str, Matrix, Matrix]
 def _sides(
     tensors: MappedTensors, targets: dict[str, tuple[str, ...]], where: str
 ) -> dict[str, tuple[Matrix, Matrix]]:
-    """Gather both sides of every module, refusing what belongs to no matrix of the model."""
+    """Collect A and B of every module; refuse tensors that belong to no matrix of the model."""
     found: dict[str, dict[str, Matrix]] = {}
     unknown: list[str] = []
     for name in tensors.names():
@@ -152,12 +152,13 @@ def _sides(
             continue
         values = widened(tensors.read(name))
         if not np.isfinite(values).all():
-            raise Damaged(f"{where}: tensor '{name}' holds values that are no numbers")
+            raise Damaged(f"{where}: tensor '{name}' holds values that are not finite")
         found.setdefault(match["module"], {})[match["side"]] = values
     if unknown:
         raise BadInput(
-            f"{where}: changes what the model does not have, or what is not changed here: {listed(unknown)}",
-            hint="matrices inside the layers can be adapted, of a model of the same family",
+            f"{where}: tensors for weights that the model does not have or that cannot be adapted: "
+            f"{listed(unknown)}",
+            hint="an adapter may change matrices inside the layers, for a model of the same family",
         )
     halves = [module for module, sides in found.items() if len(sides) != 2]
     if halves or not found:
@@ -178,7 +179,7 @@ def main(argv: list[str]) -> int:
     parser = EntrypointParser(prog="python -m windlass.serve.engine.adapters")
     for name in ("source", "base", "target"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--of", default="", help="what the model is called")
+    parser.add_argument("--of", default="", help="name of the base model")
     args = parser.parse_args(argv)
     shape = shape_from_config(read_config(args.base), str(args.base / "config.json"))
     adapter = load_adapter(args.source, shape)
@@ -187,9 +188,9 @@ def main(argv: list[str]) -> int:
     for file in (CONFIG, WEIGHTS):
         with writer.writing(file) as out:
             out.write((args.source / file).read_bytes())
-    told = {"parameters": numbers, "rank": adapter.rank}
-    writer.commit({"family": "lora", "adapter_of": args.of, "model": told})
-    emit({"done": told})
+    facts = {"parameters": numbers, "rank": adapter.rank}
+    writer.commit({"family": "lora", "adapter_of": args.of, "model": facts})
+    emit({"done": facts})
     return 0
 
 

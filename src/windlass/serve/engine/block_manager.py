@@ -1,12 +1,12 @@
-"""Blocks of keys and values: who holds them, and which prefixes can be used again.
+"""The KV cache: which sequences hold which blocks of keys and values, and which prefixes can be reused.
 
-A full block of tokens, computed once, hangs in a tree: its path from the root spells the tokens before
-it. A sequence that begins with the same tokens takes the blocks along that path instead of computing them.
-There is a root for every (tenant, adapter), so nobody learns from a quick answer what others asked; tenants
-that agreed to share have one together.
+A full block of tokens, computed once, is a node in a radix tree: its path from the root spells the tokens
+before it. A sequence that starts with the same tokens uses the blocks along that path instead of computing
+them. There is a root for every (tenant, adapter), so a fast answer does not reveal what other tenants sent;
+tenants that agreed to share prefixes have one root together.
 
-A block is free, or held by one sequence alone, or in the tree; there, the sequences that use it are
-counted. What nobody uses stays until its memory is wanted or `max_idle` is reached, and goes leaves first.
+A block is free, or held by one sequence, or in the tree, where it counts the sequences that use it. Unused
+blocks stay in the tree until their memory is needed or `max_idle` is reached; leaves are evicted first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from windlass.serve.engine.runner import BLOCK_TOKENS
 
 Policy = Literal["lru", "lfu"]
-"""What goes first: the block that was used longest ago, or the one used least often."""
+"""Eviction order: least recently used, or least frequently used."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +35,7 @@ class BlockNode:
     uses: int = 0
     last: int = 0
     mark: int = 0
-    """Number of its newest entry in the queue of those that may go."""
+    """Number of its newest entry in the eviction queue; older entries are stale."""
 
 
 class BlockManager:
@@ -49,24 +49,24 @@ class BlockManager:
         self.hits = self.misses = 0
         self._max_idle = count if max_idle is None else max_idle
         self._policy = policy
-        # The last freed is the first to be taken again: it is warm, and memory in use stays small.
+        # The last freed block is reused first: it is warm, and the memory in use stays small.
         self._free = list(range(count - 1, -1, -1))
         self._roots: dict[Hashable, BlockNode] = {}
         self._clock = itertools.count(1)
-        self._leaving: list[tuple[int, int, int, BlockNode]] = []
+        self._evictable: list[tuple[int, int, int, BlockNode]] = []
 
     @property
     def available(self) -> int:
-        """How many blocks could be taken at once."""
+        """How many blocks could be allocated now."""
         return len(self._free) + self.idle
 
     @property
     def used(self) -> int:
-        """How many blocks sequences hold."""
+        """How many blocks running sequences hold."""
         return self.count - self.available
 
     def take(self) -> int | None:
-        """Return a block for one sequence alone, or None when all are in use."""
+        """Allocate a block for one sequence, evicting an idle one if needed; None when all are in use."""
         if not self._free and not self._evict():
             return None
         return self._free.pop()
@@ -74,17 +74,17 @@ class BlockManager:
     def give(self, block: int) -> None:
         self._free.append(block)
 
-    def find(self, root: Hashable, tokens: Sequence[int], most: int) -> list[BlockNode]:
-        """Return the path of at most `most` blocks that `tokens` begin with; the caller comes to use them."""
+    def find(self, root: Hashable, tokens: Sequence[int], max_blocks: int) -> list[BlockNode]:
+        """Return the path of at most `max_blocks` cached blocks that `tokens` start with, for `use`."""
         path: list[BlockNode] = []
         node = self._roots.get(root)
-        while node is not None and len(path) < most:
+        while node is not None and len(path) < max_blocks:
             at = len(path) * BLOCK_TOKENS
             node = node.children.get(tuple(tokens[at : at + BLOCK_TOKENS]))
             if node is not None:
                 path.append(node)
         self.hits += len(path)
-        self.misses += most - len(path)
+        self.misses += max_blocks - len(path)
         return path
 
     def use(self, path: Sequence[BlockNode]) -> None:
@@ -94,20 +94,20 @@ class BlockManager:
             node.uses += 1
 
     def leave(self, path: Sequence[BlockNode]) -> None:
-        """Stop using a path; its blocks stay for others."""
+        """Stop using a path; its blocks stay cached."""
         now = next(self._clock)
         for node in reversed(path):
             node.users -= 1
             node.last = now
             self.idle += not node.users
-            self._may_go(node)
+            self._queue_if_idle(node)
         while self.idle > self._max_idle and self._evict():
             pass
 
     def keep(self, root: Hashable, path: list[BlockNode], tokens: Sequence[int], block: int) -> int:
-        """Hang a block that was just filled below `path`, which grows by it; return the block to use.
+        """Add a full block to the tree below `path`, which grows by it; return the block to use.
 
-        Where another sequence was quicker, its block holds the same numbers and replaces this one.
+        If another sequence has added the same tokens first, its block holds the same numbers and is used.
         """
         parent = path[-1] if path else self._roots.setdefault(root, BlockNode(-1, (), None))
         key = tuple(tokens)
@@ -122,7 +122,7 @@ class BlockManager:
         return node.block
 
     def clear(self) -> None:
-        """Forget every prefix that nobody uses."""
+        """Evict every block that no sequence uses."""
         while self._evict():
             pass
 
@@ -133,20 +133,20 @@ class BlockManager:
         assert every == list(range(self.count)), "a block is lost, or held twice"
         assert self.idle == sum(not node.users for node in kept), "idle blocks are miscounted"
 
-    def _may_go(self, node: BlockNode) -> None:
+    def _queue_if_idle(self, node: BlockNode) -> None:
         if not node.users and not node.children:
             node.mark = next(self._clock)
             uses = node.uses if self._policy == "lfu" else 0
-            heapq.heappush(self._leaving, (uses, node.last, node.mark, node))
-        if len(self._leaving) > 2 * self.count:  # most are out of date; at most one for each block is not
-            self._leaving = [entry for entry in self._leaving if _is_due(entry)]
-            heapq.heapify(self._leaving)
+            heapq.heappush(self._evictable, (uses, node.last, node.mark, node))
+        if len(self._evictable) > 2 * self.count:  # at most one entry for each block is not stale
+            self._evictable = [entry for entry in self._evictable if _is_current(entry)]
+            heapq.heapify(self._evictable)
 
     def _evict(self) -> bool:
-        """Free the idle leaf that should go first; return whether there was one."""
-        while self._leaving:
-            entry = heapq.heappop(self._leaving)
-            if _is_due(entry):
+        """Evict the idle leaf that is first by the policy; return whether there was one."""
+        while self._evictable:
+            entry = heapq.heappop(self._evictable)
+            if _is_current(entry):
                 self._drop(entry[-1])
                 return True
         return False
@@ -158,13 +158,13 @@ class BlockManager:
         self.idle -= 1
         self.give(node.block)
         if parent.parent is not None:
-            self._may_go(parent)
+            self._queue_if_idle(parent)
         elif not parent.children:
             self._roots = {root: top for root, top in self._roots.items() if top is not parent}
 
 
-def _is_due(entry: tuple[int, int, int, BlockNode]) -> bool:
-    """Whether a node in the queue may go; not if it was used again, or has followers, since it was queued."""
+def _is_current(entry: tuple[int, int, int, BlockNode]) -> bool:
+    """Whether a queued node may still be evicted: not if it was used again, or got children, meanwhile."""
     *_, mark, node = entry
     return mark == node.mark and not node.users and not node.children and node.parent is not None
 
@@ -172,7 +172,7 @@ def _is_due(entry: tuple[int, int, int, BlockNode]) -> bool:
 def _below(node: BlockNode) -> list[BlockNode]:
     found, stack = [], list(node.children.values())
     while stack:
-        one = stack.pop()
-        found.append(one)
-        stack += one.children.values()
+        child = stack.pop()
+        found.append(child)
+        stack += child.children.values()
     return found

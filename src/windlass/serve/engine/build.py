@@ -1,4 +1,4 @@
-"""What an engine's process serves, from its command line: one model, or several on a shelf."""
+"""Builds what an engine process serves from its command line: one model, or a pool of several."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from windlass.spec.protocol.wire import ModelInfo
 from windlass.spec.shape import BertShape, HmmShape, NgramShape, Shape
 
 WEIGHT_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "int8": 1.1, "int4": 0.7}
-"""Of a packed weight, its part of a scale included."""
+"""Bytes of a packed weight, its share of a scale included."""
 
 
-def open_station(args: argparse.Namespace) -> tuple[EngineProtocol, list[ModelInfo]]:
-    """Load the one model that is asked for; several are loaded while the first requests come in."""
+def build_engine(args: argparse.Namespace) -> tuple[EngineProtocol, list[ModelInfo]]:
+    """Load the model if it is the only one; several are loaded in the background while requests come in."""
     if len(args.model) != len(args.name):
-        raise BadInput(f"{len(args.model)} models have {len(args.name)} names; give each --model its --name")
+        raise BadInput(
+            f"got {len(args.model)} --model and {len(args.name)} --name; give each --model its --name"
+        )
     options, adapters = options_of(args), _adapters(args.adapter, args.name)
     if len(args.model) == 1:
         engine = load_engine(args.model[0], options, adapters[args.name[0]])
@@ -33,13 +35,12 @@ def open_station(args: argparse.Namespace) -> tuple[EngineProtocol, list[ModelIn
             engine.precision, list(adapters[args.name[0]]),
         )  # fmt: skip
         return engine, [offered]
-    volumes = [
-        _volume(name, model, options, adapters[name])
-        for name, model in zip(args.name, args.model, strict=True)
+    slots = [
+        _slot(name, model, options, adapters[name]) for name, model in zip(args.name, args.model, strict=True)
     ]
-    shelf = ModelPool(volumes, args.memory)
-    shelf.warm()
-    return shelf, shelf.offered
+    pool = ModelPool(slots, args.memory)
+    pool.warm()
+    return pool, pool.offered
 
 
 def options_of(args: argparse.Namespace) -> LoadOptions:
@@ -56,19 +57,19 @@ def options_of(args: argparse.Namespace) -> LoadOptions:
 
 
 def _adapters(given: list[str], names: list[str]) -> dict[str, dict[str, Path]]:
-    """Read MODEL:NAME=DIR; the name of a model may hold a colon itself."""
+    """Parse MODEL:NAME=DIR; the name of a model may contain a colon."""
     found: dict[str, dict[str, Path]] = {name: {} for name in names}
     for text in given:
         head, _, path = text.partition("=")
         model, _, adapter = head.rpartition(":")
         if model not in found or not adapter or not path:
-            raise BadInput(f"--adapter {text}: not MODEL:NAME=DIR with one of the models {', '.join(names)}")
+            raise BadInput(f"--adapter {text}: must be MODEL:NAME=DIR, with MODEL one of {', '.join(names)}")
         found[model][adapter] = Path(path)
     return found
 
 
-def _volume(name: str, directory: Path, options: LoadOptions, adapters: dict[str, Path]) -> ModelSlot:
-    """Say what is known of a model by its config.json; its weights are looked at when they are loaded."""
+def _slot(name: str, directory: Path, options: LoadOptions, adapters: dict[str, Path]) -> ModelSlot:
+    """Describe a model by its config.json alone; its weights are read when it is loaded."""
     shape, stored = shape_in(directory)
     precision = options.precision or stored
     kept = 0
@@ -84,7 +85,7 @@ def _volume(name: str, directory: Path, options: LoadOptions, adapters: dict[str
 
 
 def _model_bytes(directory: Path, shape: Shape, precision: str) -> int:
-    """Return what a model takes in memory: packed weights, or tables, which are computed from as they lie."""
+    """Return the memory of a model: packed weights, or tables, which are used as they are stored."""
     if isinstance(shape, NgramShape | HmmShape):
         return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
     return int(shape.parameters * WEIGHT_BYTES.get(precision, 4.0))

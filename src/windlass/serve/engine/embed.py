@@ -1,4 +1,4 @@
-"""Sequences to unit vectors: the mean of the final hidden states of a sequence's own tokens."""
+"""Embeddings: the mean of the final hidden states of a sequence's tokens, scaled to unit length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.spec.protocol.wire import Embed, EmbeddingVectors, Failed
 
 @dataclass(eq=False)
 class EmbeddingTask:
-    """An Embed request on its way: each input is a sequence whose states are summed up as it is read."""
+    """An Embed request under way: each input is a sequence whose states are summed as it is computed."""
 
     owner: Owner
     request: Embed
@@ -34,7 +34,7 @@ class EmbeddingTask:
 
 
 def answer(id_: str, vectors: list[list[float]]) -> EmbeddingVectors | Failed:
-    """Return the last word on a request: vectors, or that they are none."""
+    """Return the reply to a request: its vectors, or a failure if they are not finite."""
     if np.isfinite(np.array(vectors)).all():
         return EmbeddingVectors(id_, vectors)
     reason = "the states of this model are not numbers; its weights are damaged"
@@ -42,7 +42,7 @@ def answer(id_: str, vectors: list[list[float]]) -> EmbeddingVectors | Failed:
 
 
 def refusal(request: Embed, vocabulary: int, context: int) -> tuple[str, str] | None:
-    """Return code and message of what is wrong with a request, or None."""
+    """Return the error code and message of an invalid request, or None."""
     for number, tokens in enumerate(request.inputs):
         bad = outside(tokens, vocabulary)
         if not tokens:

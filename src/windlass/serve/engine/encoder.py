@@ -1,7 +1,7 @@
-"""The engine of a model that sees both sides of a token (bert): it makes vectors and no text.
+"""The engine of bidirectional models (bert), which return vectors and no text.
 
-It has the face of step.Engine. Inputs of one request are computed together, the longest first, so that
-neighbours need little padding; requests take turns.
+It implements EngineProtocol. Inputs of one request are computed together, the longest first, so that a batch
+needs little padding; requests take turns.
 
 Legend: B inputs, T time, D width.
 """
@@ -26,7 +26,7 @@ TOKENS_PER_STEP = 2048
 
 @dataclass(eq=False)
 class _Request:
-    """An Embed request on its way."""
+    """An Embed request under way."""
 
     owner: Owner
     request: Embed
@@ -48,7 +48,7 @@ class _Request:
 
 
 class EncoderEngine:
-    """One model and the requests for its vectors. Not for use by several threads."""
+    """One model and its embedding requests. Not thread-safe."""
 
     blocks_used = blocks_idle = blocks_in_all = 0
 
@@ -83,7 +83,7 @@ class EncoderEngine:
                 self._replies.append((owner, Failed(message.id, "not_generative", why)))
             case Embed():
                 wrong = embed.refusal(message, shape.vocabulary, shape.context)
-                if any((one.owner, one.request.id) == (owner, message.id) for one in self._waiting):
+                if any((task.owner, task.request.id) == (owner, message.id) for task in self._waiting):
                     wrong = "duplicate_id", f"request '{message.id}' is under way already"
                 if wrong is not None:
                     self._replies.append((owner, Failed(message.id, *wrong)))
@@ -95,27 +95,27 @@ class EncoderEngine:
 
     def forget(self, owner: Owner) -> None:
         self._replies = [reply for reply in self._replies if reply[0] != owner]
-        self._waiting = deque(one for one in self._waiting if one.owner != owner)
+        self._waiting = deque(task for task in self._waiting if task.owner != owner)
 
     def rest(self) -> None:
         """Nothing is kept between requests."""
 
     @torch.inference_mode()
     def step(self) -> list[Reply]:
-        """Compute some inputs of the request whose turn it is."""
+        """Compute some inputs of the next request."""
         if self._waiting:
-            one = self._waiting.popleft()
-            if one.step(self._model, TOKENS_PER_STEP):
-                vectors = [one.vectors[i] for i in range(len(one.vectors))]
-                self._replies.append((one.owner, embed.answer(one.request.id, vectors)))
+            task = self._waiting.popleft()
+            if task.step(self._model, TOKENS_PER_STEP):
+                vectors = [task.vectors[i] for i in range(len(task.vectors))]
+                self._replies.append((task.owner, embed.answer(task.request.id, vectors)))
             else:
-                self._waiting.append(one)
+                self._waiting.append(task)
             self.steps += 1
         replies, self._replies = self._replies, []
         return replies
 
     def _drop(self, owner: Owner, id_: str) -> bool:
-        kept = deque(one for one in self._waiting if (one.owner, one.request.id) != (owner, id_))
+        kept = deque(task for task in self._waiting if (task.owner, task.request.id) != (owner, id_))
         dropped = len(kept) < len(self._waiting)
         self._waiting = kept
         return dropped

@@ -1,4 +1,4 @@
-"""The face of what computes for one model: step.Engine, encoder.Encoder, and a shelf of them."""
+"""The protocol of engines: step.Engine, encoder.EncoderEngine, and model_pool.ModelPool over several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reply = tuple[Owner, Tokens | PromptScores | EmbeddingVectors | Failed]
 
 
 class EngineProtocol(Protocol):
-    """What computes for one model: our engine, or anything that behaves like it."""
+    """What the server needs of an engine."""
 
     @property
     def steps(self) -> int: ...

@@ -1,4 +1,4 @@
-"""From a model directory to an engine: which runner computes, in which precision, with how many blocks."""
+"""Loads a model directory into an engine: chooses the runner, the precision and the number of blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Which = Literal["auto", "native", "torch"]
 
 SHARE_OF_MEMORY = 0.25
-"""How much of the free memory blocks may take, if nothing is said."""
+"""Share of the free memory that blocks may take by default."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class LoadOptions:
 
     settings: EngineSettings = field(default_factory=EngineSettings)
     precision: str | None = None
-    """None keeps what is stored."""
+    """None: as stored."""
     runner: Which = "auto"
     threads: int | None = None
     keys_bytes: int | None = None
-    """Memory for keys and values; None takes what all slots could need, up to a quarter of what is free."""
+    """Memory for keys and values; None: what all slots could need, up to a quarter of the free memory."""
     half_keys: bool = True
     """Whether keys and values are kept in float16: half the memory to read for every token."""
 
@@ -51,7 +51,7 @@ class LoadOptions:
 def load_engine(
     directory: Path, options: LoadOptions, adapters: Mapping[str, Path] | None = None
 ) -> Engine | EncoderEngine:
-    """Load a model, checked byte by byte where a manifest is, and make an engine of it."""
+    """Load a model into an engine; its files are verified if there is a manifest."""
     shape, _ = shape_in(directory)
     if isinstance(shape, BertShape):
         return _encoder(directory, options)
@@ -63,7 +63,7 @@ def load_engine(
 
 
 def shape_in(directory: Path) -> tuple[Shape, str]:
-    """Return the shape that config.json tells, and the precision of the weights as stored."""
+    """Return the shape of config.json, and the precision of the weights as stored."""
     where = str(directory / CONFIG)
     config, quantised = without_quantisation(read_config(directory), where)
     stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
@@ -71,7 +71,7 @@ def shape_in(directory: Path) -> tuple[Shape, str]:
 
 
 def open_runner(directory: Path, options: LoadOptions) -> Runner:
-    """Load what continues a text, of any family."""
+    """Load the runner of a causal model of any family."""
     match shape_in(directory)[0]:
         case MlpShape() | NgramShape() | HmmShape() as shape:
             return _state_runner(directory, shape, options)
@@ -86,12 +86,12 @@ def open_runner(directory: Path, options: LoadOptions) -> Runner:
 def load_runner(
     directory: Path, weights: ModelWeights, shape: LlamaShape | Gpt2Shape, options: LoadOptions
 ) -> Runner:
-    """Choose what computes: the native library, or torch where there is a GPU or no library."""
+    """Choose the runner: the native library, or torch if there is a GPU or no library."""
     shared = None if options.runner == "torch" or _has_gpu(options) else library()
     if shared is None and options.runner == "native":
         raise BadInput(
-            "the native library is not here, or does not run on this processor",
-            hint="install windlass where a C++ compiler is, or leave --runner out",
+            "the native library is not installed, or does not run on this processor",
+            hint="install windlass where a C++ compiler is available, or omit --runner",
         )
     if shared is None:
         return _torch_runner(directory, shape, options)
@@ -105,14 +105,14 @@ def load_runner(
 
 
 def block_count(shape: Causal, options: LoadOptions, *, half: bool) -> int:
-    """Return how many blocks to have: at least what one sequence of the whole context needs."""
+    """Return the number of blocks: at least what one sequence of the full context needs."""
     for_one = -(-shape.context // BLOCK_TOKENS)
     each = block_bytes(shape, half=half)
     if options.keys_bytes is not None:
         count = options.keys_bytes // each
         if count < for_one:
             raise BadInput(
-                f"what is kept of one context of {shape.context} tokens need {for_one * each} bytes; "
+                f"one sequence of {shape.context} tokens needs {for_one * each} bytes of keys and values; "
                 f"{options.keys_bytes} are allowed"
             )
         return int(count)
@@ -125,10 +125,10 @@ def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, opti
     from windlass.serve.engine.state_runner import PRECISION, StateRunner
 
     if options.runner == "torch" or options.precision not in (None, PRECISION):
-        asked = "by torch" if options.runner == "torch" else f"in {options.precision}"
+        option = "by torch" if options.runner == "torch" else f"in {options.precision}"
         raise BadInput(
-            f"{directory}: {shape.family} models are not computed {asked}",
-            hint=f"they have one way, in {PRECISION}; leave the option out",
+            f"{directory}: {shape.family} models are not computed {option}",
+            hint=f"they are always computed in {PRECISION} on the CPU; omit the option",
         )
     blocks, threads = block_count(shape, options, half=False), options.threads or _cores()
     return StateRunner(load_statistical(directory, threads), blocks=blocks, threads=threads)
@@ -141,11 +141,11 @@ def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: LoadO
     from windlass.serve.engine.torch_runner import TorchRunner
 
     if options.precision in ("int8", "int4"):
-        raise BadInput(f"{options.precision} weights need the native library, which is not here")
+        raise BadInput(f"{options.precision} weights need the native library, which is not installed")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    # A processor multiplies float32 fastest; a GPU takes the weights as they are stored.
+    # A CPU multiplies float32 fastest; a GPU takes the weights as they are stored.
     dtype = (
         getattr(torch, options.precision) if options.precision else torch.float32 if device == "cpu" else None
     )
@@ -168,7 +168,7 @@ def _encoder(directory: Path, options: LoadOptions) -> EncoderEngine:
 
 
 def _has_gpu(options: LoadOptions) -> bool:
-    """Whether torch should compute because there is a GPU; torch is loaded only if a driver is there."""
+    """Whether torch should compute because there is a GPU; torch is imported only if there is a driver."""
     if options.runner == "native" or not Path("/proc/driver/nvidia").exists():
         return False
     import torch
@@ -177,7 +177,7 @@ def _has_gpu(options: LoadOptions) -> bool:
 
 
 def _grammars(directory: Path, vocabulary: int) -> Grammars | None:
-    """Return what compiles grammars; a model without a tokenizer beside it has none."""
+    """Return the grammar compiler of a model, or None if its directory has no tokenizer."""
     if not (directory / "tokenizer.json").exists():
         return None
     from windlass.serve.engine.grammar.token_mask import Grammars
@@ -186,12 +186,14 @@ def _grammars(directory: Path, vocabulary: int) -> Grammars | None:
 
 
 def stop_tokens_of(directory: Path, vocabulary: int) -> list[int]:
-    """Return the tokens that end a text, as the model's files name them."""
+    """Return the end-of-text tokens that the model's files declare."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         path = directory / name
-        told: Any = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
-        found.update(told if isinstance(told, list) else [told] if isinstance(told, int) else [])
+        token_ids: Any = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
+        found.update(
+            token_ids if isinstance(token_ids, list) else [token_ids] if isinstance(token_ids, int) else []
+        )
     return sorted(token for token in found if 0 <= token < vocabulary)
 
 

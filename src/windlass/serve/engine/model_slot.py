@@ -1,4 +1,4 @@
-"""One model of a shelf: in memory or not, how it comes there and what is left when it goes."""
+"""One model of a pool: its state, how it is loaded, and how its memory is released."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ class ModelSlot:
 
     offered: ModelInfo
     bytes: int
-    """What it takes in memory; counted from when its loading begins."""
+    """Memory that it takes, counted from the start of loading."""
     load: Callable[[], EngineProtocol]
-    station: EngineProtocol | None = None
+    engine: EngineProtocol | None = None
     loading: bool = False
-    leaving: bool = False
+    unloading: bool = False
     wanted: bool = False
-    """To be loaded although nobody has asked for it yet."""
+    """To be loaded although no request for it has come yet."""
     waiting: list[Request] = field(default_factory=list)
-    asked: int = 0
-    """When it was last asked for: the number of that request among all."""
+    last_request: int = 0
+    """Number of its last request among all requests of the pool; orders models by use."""
     failure: str = ""
     failed_at: float = 0.0
 
     @property
     def is_due(self) -> bool:
         """Whether it should be loaded, and is not."""
-        return bool(self.waiting or self.wanted) and self.station is None and not self.loading
+        return bool(self.waiting or self.wanted) and self.engine is None and not self.loading
 
     @property
     def takes(self) -> bool:
-        """Whether requests go straight to it."""
-        return self.station is not None and not self.leaving
+        """Whether it accepts requests now."""
+        return self.engine is not None and not self.unloading
 
     @property
     def held_bytes(self) -> int:
-        return self.bytes if self.station is not None or self.loading else 0
+        return self.bytes if self.engine is not None or self.loading else 0
 
     def begin(self, done: queue.SimpleQueue[Loaded]) -> None:
-        """Load it in a thread, which puts it, or why it cannot be loaded, into `done`."""
+        """Load it in a thread, which puts the engine, or the reason of the failure, into `done`."""
         self.loading = True
         name = f"load {self.offered.model}"
         threading.Thread(target=_load, args=(self, done), name=name, daemon=True).start()
@@ -60,19 +60,19 @@ class ModelSlot:
 Loaded = tuple[ModelSlot, EngineProtocol | str]
 
 
-def _load(volume: ModelSlot, done: queue.SimpleQueue[Loaded]) -> None:
-    """Load a model in its thread; whatever is wrong with it is told as its failure."""
-    name = volume.offered.model
+def _load(slot: ModelSlot, done: queue.SimpleQueue[Loaded]) -> None:
+    """Load a model (in its thread); any exception becomes its failure text."""
+    name = slot.offered.model
     try:
-        done.put((volume, volume.load()))
+        done.put((slot, slot.load()))
     except WindlassError as error:
-        done.put((volume, f"'{name}' cannot be loaded: {error.message}"))
-    except Exception as error:  # noqa: BLE001 - the door of the thread: the other models live on
-        done.put((volume, f"'{name}' cannot be loaded: {type(error).__name__}"))
+        done.put((slot, f"'{name}' cannot be loaded: {error.message}"))
+    except Exception as error:  # noqa: BLE001 - top of the thread: the other models keep serving
+        done.put((slot, f"'{name}' cannot be loaded: {type(error).__name__}"))
 
 
-def give_back() -> None:
-    """Let the system have the memory of a model that is gone; the allocator would keep it."""
+def release_memory() -> None:
+    """Return the memory of an unloaded model to the system; the allocator would keep it."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

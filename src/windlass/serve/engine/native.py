@@ -1,4 +1,4 @@
-"""The engine's native library (native/*.cpp); where there is none, the engine computes with torch."""
+"""Bindings of the engine's native library (native/*.cpp); without it the engine computes with torch."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Batch(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the library, or None where it is not there or cannot run."""
+    """Return the library, or None if it was not built or cannot run on this processor."""
     return open_library(Path(__file__).parent, "windlass", _SIGNATURES)
 
 
 def at(array: NDArray[Any] | None) -> int | None:
-    """Return the address of an array's first number, which must lie in order."""
+    """Return the address of a contiguous array's first element."""
     assert array is None or array.flags.c_contiguous
     return None if array is None else array.ctypes.data
 
@@ -108,10 +108,10 @@ class Matrix:
         if not self.handle:
             raise MemoryError(f"no memory for a matrix of {self.rows} x {columns}")
 
-    def multiply(self, team: ThreadPool, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def multiply(self, thread_pool: ThreadPool, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return x W'; each row of the result depends on the same row of x alone."""
         y = np.empty((len(x), self.rows), np.float32)
-        self._shared.windlass_multiply(team.handle, self.handle, len(x), at(x), at(y))
+        self._shared.windlass_multiply(thread_pool.handle, self.handle, len(x), at(x), at(y))
         return y
 
     def __del__(self) -> None:

@@ -1,6 +1,6 @@
-"""A Runner on this machine's processor cores, by the native library; torch is not loaded.
+"""The runner on CPU cores, by the native library; torch is not loaded.
 
-Weights are packed once, matrix by matrix, so that loading needs little memory beside the result.
+Weights are packed matrix by matrix, so loading needs little memory besides the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = {
     UP: ("ffn.gate", "ffn.up"),
     DOWN: ("ffn.down",),
 }
-"""The matrices that stand in each place, one below the other; gpt2 has no gate."""
+"""The matrices that are concatenated by rows in each place; gpt2 has no gate."""
 
 
 class NativeRunner:
@@ -51,7 +51,7 @@ class NativeRunner:
         assert isinstance(shape, LlamaShape | Gpt2Shape)
         self.shape, self.blocks = shape, blocks
         self.precision = _precision(weights.precision, precision)
-        self._shared, self.team = shared, ThreadPool(shared, threads)
+        self._shared, self.thread_pool = shared, ThreadPool(shared, threads)
         self._kept: list[Any] = []
         self._adapters: list[int] = []
         self._logits_BV = np.empty((0, shape.vocabulary), np.float32)
@@ -79,7 +79,7 @@ class NativeRunner:
             len(tokens), len(spans), len(outs),
             at(tokens_T), at(fields_S5), at(tables), at(outs_B), at(logits_BV), at(hidden_TD),
         )  # fmt: skip
-        if self._shared.windlass_run(self._model, self.team.handle, ctypes.byref(batch)):
+        if self._shared.windlass_run(self._model, self.thread_pool.handle, ctypes.byref(batch)):
             raise MemoryError(f"no memory for a step of {len(tokens)} tokens")
         return Computed(logits_BV, hidden_TD)
 
@@ -144,13 +144,13 @@ class NativeRunner:
         )  # fmt: skip
 
     def _packed(self, parts: list[Float | Grouped], *, head: bool = False) -> Matrix:
-        """Pack matrices, one below the other, in the precision of this runner; a head has 8 bits at least."""
+        """Join matrices by rows and pack them in this runner's precision; a head has at least 8 bits."""
         matrix = _pack(self._shared, parts, "int8" if head and self.precision == "int4" else self.precision)
         self._kept.append(matrix)
         return matrix
 
     def _vector(self, weights: ModelWeights, *names: str) -> NDArray[np.float32] | None:
-        """Return small weights as float32, kept for as long as the model; None if the family has them not."""
+        """Return small weights as float32, kept alive with the model; None if the family has none."""
         if not names or names[0] not in weights.sizes:
             return None
         found = [weights.get(name) for name in names]
@@ -209,16 +209,16 @@ def rotary_angles(shape: LlamaShape) -> NDArray[np.float32]:
     return np.outer(np.arange(shape.context, dtype=np.float32), speed_R).astype(np.float32)
 
 
-def _precision(stored: str, asked: str | None) -> str:
+def _precision(stored: str, requested: str | None) -> str:
     """Return the precision that stored weights are computed in."""
-    if asked is None:
+    if requested is None:
         return stored if stored in PRECISIONS else "float32"
-    if stored in BITS and asked in BITS and stored != asked:
+    if stored in BITS and requested in BITS and stored != requested:
         raise BadInput(
-            f"these weights are stored as {stored} and cannot become {asked}",
+            f"these weights are stored as {stored} and cannot become {requested}",
             hint="serve the version that they were made from with that precision, or compress that one",
         )
-    return asked
+    return requested
 
 
 def _pack(shared: ctypes.CDLL, parts: list[Float | Grouped], precision: str) -> Matrix:
@@ -227,7 +227,7 @@ def _pack(shared: ctypes.CDLL, parts: list[Float | Grouped], precision: str) -> 
         found = [part if isinstance(part, Grouped) else quantise(part.widened(), bits) for part in parts]
         q = np.concatenate([part.q for part in found])
         scale = np.concatenate([part.scale for part in found])
-        kind = f"int{found[0].bits}"  # what was stored in other bits than asked for stays so
+        kind = f"int{found[0].bits}"  # weights stored with other bits than requested keep theirs
         return Matrix(shared, kind, q, columns=found[0].width, group=found[0].group, scale=scale)
     values = [part.widened() for part in parts]
     if precision == "bfloat16":

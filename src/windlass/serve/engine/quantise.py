@@ -1,11 +1,11 @@
-"""Turns matrices of numbers into matrices of small integers, and says exactly what they multiply to.
+"""Quantises matrices to small integers, and defines exactly what they multiply to.
 
-Input: a float32 matrix, and the second moments of what it will be multiplied with, if text to measure them on
-was given. Output: a Grouped. Each group of each row gets the scale that loses least: a few clipping points
-are tried, since one large weight should not make all its neighbours coarse.
+Input: a float32 matrix, and optionally the second moments of its inputs, measured on sample text.
+Output: a Grouped. Each group of each row gets the scale with the smallest error among a few clipping points,
+since one large weight should not make all its neighbours coarse.
 
-With second moments the rounding of each column is made good by the columns after it (Frantar et al. 2022,
-GPTQ, arXiv:2210.17323): what the rounding adds to the outputs on average is what the rest then takes away.
+With second moments the columns after each column compensate, on average, the error that its rounding adds to
+the outputs (Frantar et al. 2022, GPTQ, arXiv:2210.17323).
 
 Legend: N rows, K columns in whole groups, G groups of a row, C columns of a group.
 """
@@ -22,9 +22,9 @@ Floats = NDArray[np.float32]
 MAX_GROUP = 128
 NIBBLE_GROUP = 32
 CLIPPINGS = np.linspace(1.0, 0.6, 9, dtype=np.float32)
-"""What share of the largest weight of a group is still told apart."""
+"""Clipping points to try, as shares of the largest weight of a group."""
 DAMPING = 0.01
-"""Share of the mean second moment that is added to each, so that columns that were never used do no harm."""
+"""Share of the mean second moment that is added to each, so that columns without inputs do no harm."""
 ROWS_AT_ONCE = 256
 """Bounds the memory of the search, which holds a few copies of that many rows."""
 MAX_ACTIVATION = 127
@@ -91,7 +91,7 @@ def _rounded(values: Floats, scale: Floats, bits: int) -> NDArray[np.int8]:
 def _with_feedback(
     values_NK: Floats, moments_KK: NDArray[np.float64], bits: int, group: int
 ) -> tuple[NDArray[np.int8], Floats]:
-    """Round column after column; what each loses is spread over those that come after it."""
+    """Round column after column; the error of each is compensated by the columns after it."""
     left_NK, spread_KK = values_NK.copy(), _spread(moments_KK)
     importance_K = (np.diag(moments_KK) + DAMPING * np.diag(moments_KK).mean()).astype(np.float32)
     integers_NK = np.zeros(values_NK.shape, np.int8)
@@ -111,7 +111,7 @@ def _with_feedback(
 
 
 def _spread(moments_KK: NDArray[np.float64]) -> Floats:
-    """Return the upper Cholesky factor of the inverse: row k says how the loss of k is spread."""
+    """Return the upper Cholesky factor of the inverse: row k spreads the error of column k."""
     damped_KK = moments_KK + np.eye(len(moments_KK)) * (DAMPING * np.diag(moments_KK).mean() + 1e-12)
     return np.linalg.cholesky(np.linalg.inv(damped_KK)).T.astype(np.float32)
 

@@ -1,10 +1,10 @@
-"""What computes: tokens of many sequences in, scores out.
+"""The protocol of runners, which compute the model: tokens of many sequences in, scores out.
 
-A step hands its runner spans, each of them tokens of one sequence at successive positions. The runner
+A step gives its runner spans, each of them tokens of one sequence at successive positions. The runner
 keeps the keys and values of these tokens in blocks, whose numbers are in the sequence's row of `tables`,
 and returns the scores after the last tokens of each span. NativeRunner gives every token the same result
 whatever else is in the step; TorchRunner, for GPUs and machines without the library, up to rounding.
-StateRunner is that of the statistical families, and keeps their states in the blocks.
+StateRunner computes the statistical families and keeps their states in the blocks.
 
 Legend: B rows of scores, V vocabulary, T tokens of a step, D width.
 """
@@ -23,14 +23,14 @@ from windlass.serve.engine.native import ThreadPool
 from windlass.spec.shape import Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape
 
 Causal = LlamaShape | Gpt2Shape | MlpShape | NgramShape | HmmShape
-"""What can continue a text."""
+"""Shapes of models that can continue a text."""
 
 BLOCK_TOKENS = 16
 
 
 @dataclass(slots=True)
 class Span:
-    """Tokens of the sequence in `slot`, the first at `position`; the scores of the last `outs` are wanted."""
+    """Tokens of the sequence in `slot`, the first at `position`; scores are computed for the last `outs`."""
 
     slot: int
     position: int
@@ -41,7 +41,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Scores of the wanted rows, in the order of spans; and the final states of all tokens, if wanted."""
+    """Scores of the requested rows, in the order of spans; and the final states of all tokens, or None."""
 
     logits_BV: NDArray[np.float32]
     hidden_TD: NDArray[np.float32] | None = None
@@ -52,21 +52,21 @@ class Runner(Protocol):
 
     precision: str
     blocks: int
-    """How many blocks there are; numbers in tables are below it."""
+    """Number of blocks; the block numbers in tables are below it."""
 
     @property
     def shape(self) -> Causal:
         """Return the sizes of the model."""
 
     @property
-    def team(self) -> ThreadPool | None:
-        """Return threads that may also choose tokens, between two steps."""
+    def thread_pool(self) -> ThreadPool | None:
+        """The runner's threads, which the sampler may use between two steps."""
 
     def run(self, spans: Sequence[Span], tables: NDArray[np.int32], *, hidden: bool = False) -> Computed:
-        """Compute a step. The arrays returned are good until the next one."""
+        """Compute a step. The returned arrays are valid until the next call."""
 
     def take_adapter(self, adapter: Adapter) -> int:
-        """Make an adapter ready; return the number by which spans name it."""
+        """Load an adapter; return the number by which spans refer to it."""
 
 
 def block_bytes(shape: Causal, *, half: bool) -> int:

@@ -1,7 +1,7 @@
 """From scores to tokens, for the whole batch in one pass.
 
 A token is a pure function of its row's scores, its request, its position and what the request has
-generated so far; neither company nor an earlier engine's state changes it. The law, in this order:
+generated so far; neither the rest of the batch nor an earlier engine's state changes it. The rules, in order:
 
     1. edits        a token that occurred: score / r if positive, score * r if not (r = repetition penalty);
                     then minus frequency_penalty * count, minus presence_penalty if count > 0, plus bias
@@ -12,7 +12,7 @@ generated so far; neither company nor an earlier engine's state changes it. The 
     6. min-p        keep masses of at least p times the best
     7. draw         the first token whose running mass, in order of tokens, exceeds the random part
 
-Equal weights are kept or left out together. A mass is a weight in whole units of 2^-42, and the random
+Equal weights are kept or dropped together. A mass is a weight in whole units of 2^-42, and the random
 number has 48 bits, so sums and comparisons are exact in any order: native code (native/sample.cpp) and
 numpy (sampler_numpy.py) give the same tokens. Log-probabilities are the model's own, before all of this.
 
@@ -44,10 +44,10 @@ _NO_EDITS = np.empty(0, EDIT)
 
 @dataclass(frozen=True, slots=True)
 class SamplingRow:
-    """What decides about one row besides its scores.
+    """What determines the token of one row besides its scores.
 
-    `position` is the place that the token will have in its sequence. `counts` says how often each token
-    was generated; with a repetition penalty the prompt's tokens are in it too, with 0. Several rows may
+    `position` is the place of the new token in its sequence. `counts` is how often each token was
+    generated; with a repetition penalty it also has the prompt's tokens, with 0. Several rows may
     belong to one sequence at successive positions.
     """
 
@@ -59,7 +59,7 @@ class SamplingRow:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The tokens, row by row; one that is not `numeric` had no finite score to choose by."""
+    """The tokens, row by row; a row that is not `numeric` had no finite score, and its token is invalid."""
 
     tokens: list[int]
     numeric: list[bool]
@@ -68,25 +68,25 @@ class Drawn:
 
 
 def draw(
-    logits_BV: NDArray[np.float32], rows: Sequence[SamplingRow], team: ThreadPool | None = None
+    logits_BV: NDArray[np.float32], rows: Sequence[SamplingRow], thread_pool: ThreadPool | None = None
 ) -> Drawn:
-    """Choose a token for every row; a team of threads shares them.
+    """Choose a token for every row; the thread pool, if given, shares the rows.
 
-    The scores may be touched on the way and are the same afterwards.
+    The scores may be modified meanwhile and are restored.
     """
     vocabulary = logits_BV.shape[1]
     edits = [_edits(row) for row in rows]
-    asks = np.array(_asks(rows, [len(some) for some in edits], vocabulary), dtype=ASK)
-    some_edits = [some for some in edits if len(some)]
-    every_edit = np.concatenate(some_edits) if some_edits else _NO_EDITS
+    settings = np.array(_settings(rows, [len(some) for some in edits], vocabulary), dtype=ASK)
+    nonempty = [some for some in edits if len(some)]
+    every_edit = np.concatenate(nonempty) if nonempty else _NO_EDITS
     shared = library()
     if shared is None:
         masks = [row.mask for row in rows]
-        tokens, numeric, told = sampler_numpy.draw(logits_BV, asks, every_edit, masks)
+        tokens, numeric, logprobs = sampler_numpy.draw(logits_BV, settings, every_edit, masks)
     else:
-        tokens, numeric, told = _draw_native(shared, team, logits_BV, asks, every_edit)
-    alternatives = _alternatives(told, [row.request.logprobs for row in rows])
-    return Drawn(tokens.tolist(), numeric.tolist(), told.logprobs_B.tolist(), alternatives)
+        tokens, numeric, logprobs = _draw_native(shared, thread_pool, logits_BV, settings, every_edit)
+    alternatives = _alternatives(logprobs, [row.request.logprobs for row in rows])
+    return Drawn(tokens.tolist(), numeric.tolist(), logprobs.logprobs_B.tolist(), alternatives)
 
 
 def score(
@@ -97,34 +97,34 @@ def score(
     targets_B = np.array(targets, dtype=np.int32)
     shared = library()
     if shared is None:
-        told = sampler_numpy.score(logits_BV, targets_B, wanted)
+        logprobs = sampler_numpy.score(logits_BV, targets_B, wanted)
     else:
-        told = SampledTokens.empty(len(targets), wanted)
+        logprobs = SampledTokens.empty(len(targets), wanted)
         shared.windlass_score(
-            None, at(logits_BV), *logits_BV.shape, at(targets_B), wanted, *map(at, told)
+            None, at(logits_BV), *logits_BV.shape, at(targets_B), wanted, *map(at, logprobs)
         )  # fmt: skip
-    return told.logprobs_B.tolist(), _alternatives(told, [wanted] * len(targets))
+    return logprobs.logprobs_B.tolist(), _alternatives(logprobs, [wanted] * len(targets))
 
 
 def uniform(seed: int, position: int) -> float:
-    """Return the number in [0, 1) that decides about the token at `position`."""
+    """Return the random number in [0, 1) of the token at `position`."""
     return random_bits(seed, position) / float(2**RANDOM_BITS)
 
 
 def random_bits(seed: int, position: int) -> int:
-    """Hash seed and position: the same in every engine, whatever was drawn before."""
+    """Hash seed and position: the same in every engine, whatever was sampled before."""
     key = (seed % 2**64).to_bytes(8, "little") + position.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(key, digest_size=RANDOM_BITS // 8).digest(), "little")
 
 
-def _asks(rows: Sequence[SamplingRow], edits: Sequence[int], vocabulary: int) -> list[tuple[float, ...]]:
-    """Write what each row asks for as the fields of ASK."""
-    asks: list[tuple[float, ...]] = []
+def _settings(rows: Sequence[SamplingRow], edits: Sequence[int], vocabulary: int) -> list[tuple[float, ...]]:
+    """Return the fields of ASK for each row."""
+    settings: list[tuple[float, ...]] = []
     first = 0
     for row, count in zip(rows, edits, strict=True):
         request, temperature = row.request, row.request.temperature
         is_random = temperature > 0.0
-        asks.append(
+        settings.append(
             (
                 random_bits(request.seed, row.position) if is_random else 0,
                 0 if row.mask is None else row.mask.ctypes.data,
@@ -138,11 +138,11 @@ def _asks(rows: Sequence[SamplingRow], edits: Sequence[int], vocabulary: int) ->
             )
         )
         first += count
-    return asks
+    return settings
 
 
 def _edits(row: SamplingRow) -> NDArray[Any]:
-    """Write bias and penalties as one entry for each token that they touch."""
+    """Return bias and penalties as one entry for each token that they change."""
     request, counts = row.request, row.counts or {}
     if not counts and not request.logit_bias:
         return _NO_EDITS
@@ -162,34 +162,35 @@ def _edits(row: SamplingRow) -> NDArray[Any]:
 
 def _draw_native(
     shared: ctypes.CDLL,
-    team: ThreadPool | None,
+    thread_pool: ThreadPool | None,
     logits_BV: NDArray[np.float32],
-    asks: NDArray[Any],
+    settings: NDArray[Any],
     edits: NDArray[Any],
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_], SampledTokens]:
     assert logits_BV.dtype == np.float32
-    rows = len(asks)
-    # One buffer for all that is small: asking numpy for an address takes as long as choosing a token.
+    rows = len(settings)
+    # One buffer for all small results: getting an address from numpy takes as long as choosing a token.
     tokens_B, logprobs_B, numeric_B = small_3B = np.empty((3, rows), np.int32)
-    wanted = max(0, int(asks["wanted"].max(initial=0)))
-    told = SampledTokens.empty(rows, wanted)._replace(logprobs_B=logprobs_B.view(np.float32))
+    wanted = max(0, int(settings["wanted"].max(initial=0)))
+    logprobs = SampledTokens.empty(rows, wanted)._replace(logprobs_B=logprobs_B.view(np.float32))
     tokens_at = at(small_3B) or 0
-    rivals = (at(told.rivals_BK), at(told.rival_logprobs_BK)) if wanted else (None, None)
+    rivals = (at(logprobs.rivals_BK), at(logprobs.rival_logprobs_BK)) if wanted else (None, None)
     shared.windlass_draw(
-        team and team.handle, at(logits_BV), *logits_BV.shape, at(asks), at(edits) if len(edits) else None,
+        thread_pool and thread_pool.handle, at(logits_BV), *logits_BV.shape,
+        at(settings), at(edits) if len(edits) else None,
         tokens_at, tokens_at + 8 * rows, tokens_at + 4 * rows,
         *rivals, wanted,
     )  # fmt: skip
-    return tokens_B, numeric_B.view(np.bool_)[:rows], told
+    return tokens_B, numeric_B.view(np.bool_)[:rows], logprobs
 
 
-def _alternatives(told: SampledTokens, wanted: Sequence[int]) -> list[list[Alternative]]:
+def _alternatives(logprobs: SampledTokens, wanted: Sequence[int]) -> list[list[Alternative]]:
     return [
         [
             Alternative(token, logprob)
             for token, logprob in zip(
-                told.rivals_BK[row, :count].tolist(),
-                told.rival_logprobs_BK[row, :count].tolist(),
+                logprobs.rivals_BK[row, :count].tolist(),
+                logprobs.rival_logprobs_BK[row, :count].tolist(),
                 strict=True,
             )
         ]

@@ -1,4 +1,4 @@
-"""The law of sampler.py in numpy: for machines without the native library, and to check it by.
+"""The rules of `sampler` in numpy: for machines without the native library, and to test it against.
 
 Legend: B rows, V vocabulary, K alternatives, N tokens that are left.
 """
@@ -18,7 +18,7 @@ WHOLE = 2.0**42
 """The mass of the best token."""
 LOG2_E = np.float32(1.44269504)
 POWER = (1.32647261e-3, 9.67151299e-3, 5.55073358e-2, 2.40222424e-1, 6.93147004e-1, 1.0)
-"""2^f for |f| <= 1/2, fitted to the least relative error with the last fixed to 1; highest power first."""
+"""2^f for |f| <= 1/2, fitted to the smallest relative error with the last fixed to 1; highest power first."""
 
 ASK = np.dtype(
     [
@@ -34,7 +34,7 @@ ASK = np.dtype(
     ],
     align=True,
 )
-"""What a row asks for; native/sample.cpp has the same structure and says what the fields mean."""
+"""Sampling settings of a row; native/sample.cpp has the same structure and documents the fields."""
 EDIT = np.dtype([("added", "f8"), ("repetition", "f4"), ("token", "i4")], align=True)
 
 Floats = NDArray[np.float32]
@@ -58,35 +58,35 @@ class SampledTokens(NamedTuple):
 
 def draw(
     logits_BV: Floats,
-    asks: NDArray[Any],
+    settings: NDArray[Any],
     edits: NDArray[Any],
     masks: Sequence[NDArray[np.uint32] | None],
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_], SampledTokens]:
-    """Choose a token of every row; say which rows had a finite score, and the log-probabilities."""
-    tokens_B, numeric_B = np.zeros(len(asks), np.int32), np.zeros(len(asks), np.bool_)
-    told = SampledTokens.empty(len(asks), max(0, int(asks["wanted"].max(initial=0))))
-    for row, (logits_V, ask, mask) in enumerate(zip(logits_BV, asks, masks, strict=True)):
+    """Choose a token for every row; also return which rows had a finite score, and the log-probabilities."""
+    tokens_B, numeric_B = np.zeros(len(settings), np.int32), np.zeros(len(settings), np.bool_)
+    logprobs = SampledTokens.empty(len(settings), max(0, int(settings["wanted"].max(initial=0))))
+    for row, (logits_V, ask, mask) in enumerate(zip(logits_BV, settings, masks, strict=True)):
         own = edits[ask["first_edit"] : ask["first_edit"] + ask["edits"]]
         scores_V = _masked(_edited(logits_V, own), mask)
         best = scores_V.max()
-        if np.isfinite(best):  # the maximum is not a number if any score is none
+        if np.isfinite(best):  # the maximum is NaN if any score is
             numeric_B[row] = True
             tokens_B[row] = _choose(scores_V, best, ask)
         if ask["wanted"] >= 0:
-            _tell(told, row, logits_V, int(tokens_B[row]), int(ask["wanted"]))
-    return tokens_B, numeric_B, told
+            _set_logprobs(logprobs, row, logits_V, int(tokens_B[row]), int(ask["wanted"]))
+    return tokens_B, numeric_B, logprobs
 
 
 def score(logits_BV: Floats, targets_B: NDArray[np.int32], wanted: int) -> SampledTokens:
     """Return the log-probabilities of the targets and of the likeliest tokens."""
-    told = SampledTokens.empty(len(targets_B), wanted)
+    logprobs = SampledTokens.empty(len(targets_B), wanted)
     for row, (logits_V, target) in enumerate(zip(logits_BV, targets_B.tolist(), strict=True)):
-        _tell(told, row, logits_V, target, wanted)
-    return told
+        _set_logprobs(logprobs, row, logits_V, target, wanted)
+    return logprobs
 
 
 def weights(scores_V: Floats, best: np.float32, coldness: np.float32) -> Floats:
-    """Return 2^((score - best) * coldness) by the very operations of native/sample.cpp."""
+    """Return 2^((score - best) * coldness) by exactly the operations of native/sample.cpp."""
     with np.errstate(invalid="ignore"):
         x_V = np.fmax((scores_V - best) * coldness, np.float32(-64.0))
     n_V = np.rint(x_V)
@@ -134,7 +134,7 @@ def _choose(scores_V: Floats, best: np.float32, ask: np.void) -> int:
 
 
 def _floor(weights_V: Floats, masses_V: NDArray[np.int64], ask: np.void) -> np.float32:
-    """Return the least weight that top-k and top-p keep."""
+    """Return the smallest weight that top-k and top-p keep."""
     top_k, top_p = int(ask["top_k"]), float(ask["top_p"])
     if not top_k and top_p >= 1.0:
         return np.float32(0)
@@ -148,12 +148,12 @@ def _floor(weights_V: Floats, masses_V: NDArray[np.int64], ask: np.void) -> np.f
     return np.float32(floor)
 
 
-def _tell(told: SampledTokens, row: int, logits_V: Floats, token: int, wanted: int) -> None:
+def _set_logprobs(logprobs: SampledTokens, row: int, logits_V: Floats, token: int, wanted: int) -> None:
     best = np.fmax.reduce(logits_V)
     total = int(masses(weights(logits_V, best, LOG2_E)).sum())
     log_of_sum = float(best) + math.log(total / WHOLE) if total else math.nan
-    told.logprobs_B[row] = float(logits_V[token]) - log_of_sum
+    logprobs.logprobs_B[row] = float(logits_V[token]) - log_of_sum
     if wanted > 0:
         likeliest = np.argsort(-logits_V, kind="stable")[:wanted]
-        told.rivals_BK[row, :wanted] = likeliest
-        told.rival_logprobs_BK[row, :wanted] = logits_V[likeliest].astype(np.float64) - log_of_sum
+        logprobs.rivals_BK[row, :wanted] = likeliest
+        logprobs.rival_logprobs_BK[row, :wanted] = logits_V[likeliest].astype(np.float64) - log_of_sum

@@ -1,12 +1,12 @@
-"""Who computes how many tokens in a step, and who holds which blocks.
+"""The scheduler: which sequences compute how many tokens in a step, and which hold slots and blocks.
 
-    waiting -> admitted (slot and blocks for its prompt) -> prompt in chunks -> decoding -> removed
+    waiting -> admitted (slot and blocks for its prompt) -> prefill in chunks -> decoding -> removed
                   ^                                                                  |
-                  +--------- set aside, when blocks or slots are wanted <------------+
+                  +--------- preempted, when blocks or slots run out <---------------+
 
-Next is the highest priority; among those, the tenant that has had the least computed; among its requests,
-the oldest. A sequence that was set aside gave its blocks away and keeps its tokens: it computes them again,
-to the same numbers, and goes on.
+Sequences are admitted by priority; then by tenant, the one with the fewest computed tokens first; then by
+arrival. A preempted sequence gives up its blocks and keeps its tokens: it recomputes their keys and values,
+to the same numbers, and then continues.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_TENANTS = 1024
 def decide_chunks(remaining: Listed[int], budget: int) -> list[int]:
     """Return how many prompt tokens each sequence computes in this step, `budget` of them at most.
 
-    `remaining` is in order of arrival. The shortest go first, because that makes the mean wait least; the
-    oldest is sure of a quarter of the budget, so a long prompt is never starved by short ones.
+    `remaining` is in order of arrival. The shortest prompts go first, which minimises the mean wait; the
+    oldest always gets a quarter of the budget, so short prompts never starve a long one.
     """
     given = [0] * len(remaining)
     if remaining:
@@ -44,24 +44,26 @@ def decide_chunks(remaining: Listed[int], budget: int) -> list[int]:
     return given
 
 
-def decide_budget(most: int, least: int, *, decoding: int, seconds_per_token: float, pause_s: float) -> int:
-    """Return how many prompt tokens a step may take, so that those who decode wait for `pause_s` at most."""
+def decide_budget(
+    maximum: int, minimum: int, *, decoding: int, seconds_per_token: float, pause_s: float
+) -> int:
+    """Return how many prompt tokens a step may take, so that decoding sequences wait `pause_s` at most."""
     if not decoding or seconds_per_token <= 0.0:
-        return most
-    return min(most, max(least, int(pause_s / seconds_per_token)))
+        return maximum
+    return min(maximum, max(minimum, int(pause_s / seconds_per_token)))
 
 
 @dataclass(eq=False, slots=True)
 class _Tenant:
-    """What one tenant waits for, and how much was computed for it."""
+    """The waiting requests of one tenant, and how many tokens were computed for it."""
 
     waiting: dict[int, deque[Sequence]] = field(default_factory=dict)
-    """By priority; a line in which nobody is left is gone."""
+    """A queue for each priority; empty queues are deleted."""
     served: float = 0.0
 
 
 class Scheduler:
-    """The sequences of an engine: those that wait, and those that hold slots and blocks."""
+    """The sequences of an engine: waiting ones, and running ones, which hold slots and blocks."""
 
     def __init__(self, blocks: BlockManager, *, slots: int, context: int) -> None:
         self.blocks = blocks
@@ -70,7 +72,7 @@ class Scheduler:
         """The blocks of the sequence in each slot."""
         self._free_slots = list(range(slots - 1, -1, -1))
         self._tenants: dict[str, _Tenant] = {}
-        self._asked: Counter[tuple[Owner, str]] = Counter()
+        self._request_ids: Counter[tuple[Owner, str]] = Counter()
 
     @property
     def waiting_count(self) -> int:
@@ -83,150 +85,154 @@ class Scheduler:
                 yield from line
 
     def has(self, owner: Owner, id_: str) -> bool:
-        """Whether a request is under way; asked for every new one, however many wait."""
-        return (owner, id_) in self._asked
+        """Whether a request is under way; constant time, since it is called for every new request."""
+        return (owner, id_) in self._request_ids
 
-    def add(self, one: Sequence, *, first: bool = False) -> None:
-        """Let a sequence wait, before all others of its tenant and priority if it was set aside."""
+    def add(self, seq: Sequence, *, first: bool = False) -> None:
+        """Queue a sequence; `first` puts a preempted one before all others of its tenant and priority."""
         if not first:
-            self._welcome(one.request.tenant)
-            self._asked[one.owner, one.request.id] += 1
-        line = self._tenants[one.request.tenant].waiting.setdefault(one.request.priority, deque())
-        line.appendleft(one) if first else line.append(one)
-
-    def remove(self, one: Sequence) -> None:
-        """Take a sequence away, wherever it is."""
-        self._asked[one.owner, one.request.id] -= 1
-        if not self._asked[one.owner, one.request.id]:
-            del self._asked[one.owner, one.request.id]
-        if one.slot < 0:
-            self._leave_line(one)
+            self._open_account(seq.request.tenant)
+            self._request_ids[seq.owner, seq.request.id] += 1
+        line = self._tenants[seq.request.tenant].waiting.setdefault(seq.request.priority, deque())
+        if first:
+            line.appendleft(seq)
         else:
-            self._release(one)
+            line.append(seq)
+
+    def remove(self, seq: Sequence) -> None:
+        """Remove a sequence, waiting or running."""
+        self._request_ids[seq.owner, seq.request.id] -= 1
+        if not self._request_ids[seq.owner, seq.request.id]:
+            del self._request_ids[seq.owner, seq.request.id]
+        if seq.slot < 0:
+            self._leave_line(seq)
+        else:
+            self._release(seq)
 
     def admit(self) -> None:
-        """Give slots and blocks to those who are next, setting lower priorities aside where they must."""
-        for one in self._in_turn():
-            if one.pending is not None or self._waits_for_prefix(one):
+        """Give slots and blocks to the next waiting sequences, preempting lower priorities if needed."""
+        for seq in self._in_turn():
+            if seq.pending is not None or self._waits_for_prefix(seq):
                 continue
-            if not self._make_room(one):
+            if not self._make_room(seq):
                 return
-            self._leave_line(one)
-            self._start(one)
+            self._leave_line(seq)
+            self._start(seq)
 
-    def reserve(self, one: Sequence, tokens: int) -> bool:
-        """See that a sequence has blocks for `tokens` more; set the least important aside if need be.
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Allocate blocks for `tokens` more tokens of a sequence, preempting the lowest priority if needed.
 
-        Return whether it still runs: the one set aside may be itself.
+        Return whether the sequence still runs: it may itself be the one that was preempted.
         """
-        while len(one.blocks) * BLOCK_TOKENS < one.cached + tokens:
+        while len(seq.blocks) * BLOCK_TOKENS < seq.cached + tokens:
             block = self.blocks.take()
             if block is None:
-                self.set_aside(self._least_important())
-                if one.slot < 0:
+                self.preempt(self._lowest_priority())
+                if seq.slot < 0:
                     return False
                 continue
-            self.tables[one.slot, len(one.blocks)] = block
-            one.blocks.append(block)
+            self.tables[seq.slot, len(seq.blocks)] = block
+            seq.blocks.append(block)
         return True
 
-    def computed(self, one: Sequence, tokens: int) -> None:
-        """Note that so many tokens of a sequence have their keys and values; share the blocks they fill."""
-        self._tenants[one.request.tenant].served += tokens
-        one.cached += tokens
-        while self.blocks.shares and (len(one.path) + 1) * BLOCK_TOKENS <= one.cached:
-            number = len(one.path)
-            inside = one.tokens[number * BLOCK_TOKENS : (number + 1) * BLOCK_TOKENS]
-            block = self.blocks.keep(one.root, one.path, inside, one.blocks[number])
-            one.blocks[number] = self.tables[one.slot, number] = block
+    def computed(self, seq: Sequence, tokens: int) -> None:
+        """Record that keys and values of `tokens` more tokens are in blocks; share the full blocks."""
+        self._tenants[seq.request.tenant].served += tokens
+        seq.cached += tokens
+        while self.blocks.shares and (len(seq.path) + 1) * BLOCK_TOKENS <= seq.cached:
+            number = len(seq.path)
+            inside = seq.tokens[number * BLOCK_TOKENS : (number + 1) * BLOCK_TOKENS]
+            block = self.blocks.keep(seq.root, seq.path, inside, seq.blocks[number])
+            seq.blocks[number] = self.tables[seq.slot, number] = block
 
-    def set_aside(self, one: Sequence) -> None:
-        self._release(one)
-        one.set_aside += 1
-        self.add(one, first=True)
+    def preempt(self, seq: Sequence) -> None:
+        """Take slot and blocks from a running sequence and queue it first; it recomputes later."""
+        self._release(seq)
+        seq.preemptions += 1
+        self.add(seq, first=True)
 
     def check(self) -> None:
         """Raise AssertionError if a block is lost or held twice."""
-        self.blocks.check([block for one in self.running for block in one.blocks[len(one.path) :]])
+        self.blocks.check([block for seq in self.running for block in seq.blocks[len(seq.path) :]])
 
     def _in_turn(self) -> Iterator[Sequence]:
-        """Yield those who wait, as they are next; who is set aside meanwhile is not among them."""
+        """Yield the waiting sequences in order of admission; a snapshot, without any preempted meanwhile."""
         lines = [list(line) for tenant in self._tenants.values() for line in tenant.waiting.values()]
         return heapq.merge(*lines, key=self._rank)
 
-    def _rank(self, one: Sequence) -> tuple[float, ...]:
-        return -one.request.priority, self._tenants[one.request.tenant].served, one.arrival
+    def _rank(self, seq: Sequence) -> tuple[float, ...]:
+        return -seq.request.priority, self._tenants[seq.request.tenant].served, seq.arrival
 
-    def _welcome(self, name: str) -> None:
-        """Open a tenant's account; who was away does not bring the right to make up for it.
+    def _open_account(self, name: str) -> None:
+        """Start fair-share accounting for a tenant at the current minimum, so idle time earns no credit.
 
-        Accounts compare those who are there: when nobody is, all begin anew.
+        The accounts of idle tenants are dropped when no tenant has work, or when there are too many.
         """
-        running = {one.request.tenant for one in self.running}
-        busy = {key: one for key, one in self._tenants.items() if one.waiting or key in running}
+        running = {seq.request.tenant for seq in self.running}
+        busy = {key: tenant for key, tenant in self._tenants.items() if tenant.waiting or key in running}
         if not busy or len(self._tenants) > MAX_TENANTS:
             self._tenants = dict(busy)
         tenant = self._tenants.setdefault(name, _Tenant())
-        tenant.served = max(tenant.served, min((one.served for one in busy.values()), default=0.0))
+        tenant.served = max(tenant.served, min((other.served for other in busy.values()), default=0.0))
 
-    def _leave_line(self, one: Sequence) -> None:
-        lines = self._tenants[one.request.tenant].waiting
-        lines[one.request.priority].remove(one)
-        if not lines[one.request.priority]:
-            del lines[one.request.priority]
+    def _leave_line(self, seq: Sequence) -> None:
+        lines = self._tenants[seq.request.tenant].waiting
+        lines[seq.request.priority].remove(seq)
+        if not lines[seq.request.priority]:
+            del lines[seq.request.priority]
 
-    def _start(self, one: Sequence) -> None:
-        one.slot = self._free_slots.pop()
-        path = self._known(one)
+    def _start(self, seq: Sequence) -> None:
+        seq.slot = self._free_slots.pop()
+        path = self._known(seq)
         self.blocks.use(path)
-        one.path, one.blocks = list(path), [node.block for node in path]
-        one.cached = len(path) * BLOCK_TOKENS
-        self.tables[one.slot, : len(path)] = one.blocks
-        self.running.append(one)
-        started = self.reserve(one, one.remaining)
-        assert started, "room was made, and was not there"
+        seq.path, seq.blocks = list(path), [node.block for node in path]
+        seq.cached = len(path) * BLOCK_TOKENS
+        self.tables[seq.slot, : len(path)] = seq.blocks
+        self.running.append(seq)
+        started = self.reserve(seq, seq.remaining)
+        assert started, "no blocks although _make_room had found enough"
 
-    def _known(self, one: Sequence) -> list[BlockNode]:
-        """Return the blocks that need not be computed; the last token always is, for its scores."""
-        if one.needs_all_states or not self.blocks.shares:
+    def _known(self, seq: Sequence) -> list[BlockNode]:
+        """Return the cached blocks of its prefix; the last token is always computed, for its scores."""
+        if seq.needs_all_states or not self.blocks.shares:
             return []
-        return self.blocks.find(one.root, one.tokens, (len(one.tokens) - 1) // BLOCK_TOKENS)
+        return self.blocks.find(seq.root, seq.tokens, (len(seq.tokens) - 1) // BLOCK_TOKENS)
 
-    def _make_room(self, one: Sequence) -> bool:
-        """See that there is a slot, and blocks for the prompt of `one` even if nothing of it is known."""
-        # Those who decode will soon want a block each; without that they would set the newcomer aside again.
-        wanted = -(-len(one.tokens) // BLOCK_TOKENS) + len(self.running)
+    def _make_room(self, seq: Sequence) -> bool:
+        """Make sure that there is a slot, and blocks for the whole prompt even if none of it is cached."""
+        # Each decoding sequence soon needs another block; without this margin it would preempt the newcomer.
+        wanted = -(-len(seq.tokens) // BLOCK_TOKENS) + len(self.running)
         while not self._free_slots or self.blocks.available < wanted:
-            victim = self._least_important() if self.running else None
-            if victim is None or victim.request.priority >= one.request.priority:
+            victim = self._lowest_priority() if self.running else None
+            if victim is None or victim.request.priority >= seq.request.priority:
                 return False
-            self.set_aside(victim)
+            self.preempt(victim)
         return True
 
-    def _least_important(self) -> Sequence:
-        return min(self.running, key=lambda one: (one.request.priority, -one.arrival))
+    def _lowest_priority(self) -> Sequence:
+        return min(self.running, key=lambda seq: (seq.request.priority, -seq.arrival))
 
-    def _waits_for_prefix(self, one: Sequence) -> bool:
-        """Whether a running sequence is about to compute tokens that this one begins with, too.
+    def _waits_for_prefix(self, seq: Sequence) -> bool:
+        """Whether a running sequence is about to compute a block that this one starts with.
 
-        Several answers to one prompt arrive together; the first reads it for all of them.
+        Several answers to one prompt arrive together; the first computes it for all of them.
         """
-        if one.needs_all_states or not self.blocks.shares:
+        if seq.needs_all_states or not self.blocks.shares:
             return False
-        most = (len(one.tokens) - 1) // BLOCK_TOKENS
+        max_blocks = (len(seq.tokens) - 1) // BLOCK_TOKENS
         for other in self.running:
-            if other.is_decoding or other.root != one.root:
+            if other.is_decoding or other.root != seq.root:
                 continue
             ahead = (len(other.path) + 1) * BLOCK_TOKENS
-            if ahead <= most * BLOCK_TOKENS and one.tokens[:ahead] == other.tokens[:ahead]:
+            if ahead <= max_blocks * BLOCK_TOKENS and seq.tokens[:ahead] == other.tokens[:ahead]:
                 return True
         return False
 
-    def _release(self, one: Sequence) -> None:
-        for block in one.blocks[len(one.path) :]:
+    def _release(self, seq: Sequence) -> None:
+        for block in seq.blocks[len(seq.path) :]:
             self.blocks.give(block)
-        self.blocks.leave(one.path)
-        self.running.remove(one)
-        self._free_slots.append(one.slot)
-        one.path, one.blocks = [], []
-        one.slot, one.cached, one.draft = -1, 0, []
+        self.blocks.leave(seq.path)
+        self.running.remove(seq)
+        self._free_slots.append(seq.slot)
+        seq.path, seq.blocks = [], []
+        seq.slot, seq.cached, seq.draft = -1, 0, []

@@ -1,4 +1,4 @@
-"""One request on its way from prompt to last token."""
+"""The state of one request, from its prompt to its last token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windlass.serve.engine.grammar.token_mask import Matcher, Pending
 
 Owner = Hashable
-"""Whoever asked: ids are unique within an owner only."""
+"""The connection that sent a request; request ids are unique within an owner only."""
 
 
 @dataclass(eq=False, slots=True)
@@ -24,7 +24,7 @@ class Sequence:
     """All tokens so far, and how many of them have their keys and values in blocks.
 
     `tokens` is one longer than `cached` while the sequence decodes: the last token was sampled and has
-    not been computed yet. A sequence that was set aside has `cached` 0 and loses nothing else.
+    not been computed yet. Preemption sets `cached` to 0 and changes nothing else.
     """
 
     owner: Owner
@@ -35,32 +35,32 @@ class Sequence:
     slot: int = -1
     cached: int = 0
     path: list[BlockNode] = field(default_factory=list)
-    """The full blocks that it shares, or offers to share."""
+    """Its full blocks in the prefix tree, which other sequences may share."""
     blocks: list[int] = field(default_factory=list)
     """All blocks in order, those of `path` first."""
     prompt_logprobs: list[float] = field(default_factory=list)
     prompt_alternatives: list[list[Alternative]] = field(default_factory=list)
     scored: bool = False
-    """Whether the scores of the prompt were told."""
+    """Whether the scores of the prompt were sent."""
     counts: dict[int, int] | None = None
-    """How often each token was generated; kept only for requests with penalties."""
+    """How often each token was generated; only for requests with penalties."""
     pending: Pending | None = None
     matcher: Matcher | None = None
     sum_D: NDArray[np.float64] | None = None
-    """Sum of the final states, of a sequence that is to become a vector."""
+    """Sum of the final hidden states; only for embedding requests."""
     draft: list[int] = field(default_factory=list)
-    """What the next tokens may be; computed along with the last token where that pays."""
-    hoped: int = -1
-    """The first token of a draft that was not computed, to learn whether it would have been right."""
-    lucky: float = 0.5
-    """How often the first token of a draft was right, lately."""
+    """Draft of the next tokens, computed together with the last token if that pays."""
+    skipped_draft: int = -1
+    """First token of a draft that was not computed, to learn whether it would have been right; -1 if none."""
+    acceptance: float = 0.5
+    """Acceptance rate of the first draft token, a moving average."""
     places: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """Where each three tokens in a row were last followed by another; kept as far as `indexed`."""
+    """Position after the last occurrence of each three tokens in a row; built up to `indexed`."""
     indexed: int = 0
-    set_aside: int = 0
+    preemptions: int = 0
     arrived_at: float = 0.0
     began_at: float = 0.0
-    """When it first had a slot."""
+    """When it first got a slot."""
 
     @property
     def remaining(self) -> int:
@@ -77,7 +77,7 @@ class Sequence:
 
     @property
     def needs_all_states(self) -> bool:
-        """Whether every token must be computed, also those that another sequence has computed before."""
+        """Whether every token must be computed, even if its block is cached."""
         return self.wants_scores or self.sum_D is not None
 
     @property
@@ -86,7 +86,7 @@ class Sequence:
 
     @property
     def has_all(self) -> bool:
-        """Whether as many tokens were generated as were asked for."""
+        """Whether max_tokens tokens were generated."""
         return self.left <= 0
 
     @property
@@ -94,7 +94,7 @@ class Sequence:
         return self.request.max_tokens - (len(self.tokens) - len(self.request.tokens))
 
     def advance(self, token: int, logprob: float, alternatives: list[Alternative]) -> Tokens:
-        """Take the next token, unless there is to be none; return what to say, `finish` if it is the last."""
+        """Append a sampled token unless the sequence ends before it; return the reply, last or not."""
         request = self.request
         if self.has_all:
             return Tokens(request.id, finish="length")
@@ -118,7 +118,7 @@ class Sequence:
 
 
 def begin(owner: Owner, request: Generate, arrival: int, adapter: int = -1) -> Sequence:
-    """Start a sequence; what an earlier engine generated counts for penalties."""
+    """Start a sequence; tokens that an earlier engine generated (`resumed_tokens`) count for penalties."""
     sequence = Sequence(owner, request, list(request.tokens), arrival, adapter)
     if request.presence_penalty or request.frequency_penalty or request.repetition_penalty != 1.0:
         repeated = request.repetition_penalty != 1.0
@@ -129,7 +129,7 @@ def begin(owner: Owner, request: Generate, arrival: int, adapter: int = -1) -> S
 
 
 def refusal(request: Generate, vocabulary: int, context: int) -> tuple[str, str] | None:
-    """Return code and message of what is wrong with a request, or None."""
+    """Return the error code and message of an invalid request, or None."""
     wanted = len(request.tokens) + request.max_tokens
     if not request.tokens:
         return "bad_tokens", "the prompt is empty; there is nothing to continue"
@@ -142,23 +142,28 @@ def refusal(request: Generate, vocabulary: int, context: int) -> tuple[str, str]
             f"but the context is {context}"
         )
     checks = {
-        "max_tokens": request.max_tokens >= 0,
-        "temperature": 0.0 <= request.temperature < float("inf"),
-        "top_k": request.top_k >= 0,
-        "top_p": 0.0 < request.top_p <= 1.0,
-        "min_p": 0.0 <= request.min_p <= 1.0,
-        "presence_penalty": abs(request.presence_penalty) < float("inf"),
-        "frequency_penalty": abs(request.frequency_penalty) < float("inf"),
-        "repetition_penalty": 0.0 < request.repetition_penalty < float("inf"),
-        "logprobs": request.logprobs >= -1,
-        "logit_bias": all(abs(bias) < float("inf") for bias in request.logit_bias.values()),
-        "resumed_tokens": 0 <= request.resumed_tokens <= len(request.tokens),
+        "max_tokens": (request.max_tokens >= 0, "at least 0"),
+        "temperature": (0.0 <= request.temperature < float("inf"), "finite and at least 0"),
+        "top_k": (request.top_k >= 0, "at least 0"),
+        "top_p": (0.0 < request.top_p <= 1.0, "in (0, 1]"),
+        "min_p": (0.0 <= request.min_p <= 1.0, "in [0, 1]"),
+        "presence_penalty": (abs(request.presence_penalty) < float("inf"), "finite"),
+        "frequency_penalty": (abs(request.frequency_penalty) < float("inf"), "finite"),
+        "repetition_penalty": (0.0 < request.repetition_penalty < float("inf"), "finite and above 0"),
+        "logprobs": (request.logprobs >= -1, "at least -1"),
+        "logit_bias": (all(abs(bias) < float("inf") for bias in request.logit_bias.values()), "finite"),
+        "resumed_tokens": (
+            0 <= request.resumed_tokens <= len(request.tokens),
+            "from 0 to the length of the prompt",
+        ),
     }
-    wrong = next((name for name, right in checks.items() if not right), None)
-    return None if wrong is None else ("bad_request", f"{wrong} = {getattr(request, wrong)} cannot be")
+    for name, (right, rule) in checks.items():
+        if not right:
+            return "bad_request", f"{name} must be {rule}, got {getattr(request, name)}"
+    return None
 
 
 def outside(tokens: list[int], vocabulary: int) -> int | None:
-    """Return a token that the vocabulary does not have, or None."""
-    least, most = min(tokens, default=0), max(tokens, default=0)
-    return least if least < 0 else most if most >= vocabulary else None
+    """Return a token that is not in the vocabulary, or None."""
+    minimum, maximum = min(tokens, default=0), max(tokens, default=0)
+    return minimum if minimum < 0 else maximum if maximum >= vocabulary else None

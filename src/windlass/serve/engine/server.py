@@ -1,8 +1,8 @@
 """The engine's end of the wire: a Unix socket, frames in, frames out.
 
-The main thread alone touches the engine: it takes what has arrived, steps, and hands the answers over.
-Every connection has a thread that reads and one that writes, so neither a slow nor a silent client
-holds up the others. A connection that ends takes its requests along.
+Only the main thread touches the engine: it takes the messages that have arrived, steps the engine and sends
+the replies. Every connection has a thread that reads and one that writes, so neither a slow nor a silent
+client delays the others. When a connection closes, its requests are cancelled.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MAX_PATH_BYTES = 100
 
 
 class EngineConnection:
-    """One client: what it sends goes into the server's inbox, what it is sent waits in its own outbox.
+    """One client: its messages go into the server's inbox, replies to it wait in the connection's outbox.
 
-    What the socket takes at once does not wait: to wake the thread that writes would cost a core its work.
+    Bytes that the socket accepts at once are sent directly: waking the writing thread costs a core's time.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class EngineConnection:
         stream: socket.socket,
         inbox: queue.SimpleQueue[Arrival],
         greeting: Message,
-        pulse: Callable[[Ping], Pong],
+        answer_ping: Callable[[Ping], Pong],
     ) -> None:
         self._stream = stream
-        self._pulse = pulse
+        self._answer_ping = answer_ping
         self._inbox = inbox
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting = 0
-        """How many pieces the outbox has got and not yet written."""
+        """How many pieces are in the outbox, or being written."""
         self._turn = threading.Lock()
         self.send(greeting)
         inbox.put((self, "opened"))
@@ -73,7 +73,7 @@ class EngineConnection:
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, message: Message) -> None:
-        """Hand over a message; frames of several threads do not mix."""
+        """Send a message; safe to call from several threads."""
         data = frame(message)
         with self._turn:
             if not self._waiting:
@@ -83,7 +83,7 @@ class EngineConnection:
                 self._outbox.put(data)
 
     def _send_at_once(self, data: bytes) -> int:
-        """Return how many bytes the socket took; one that is gone takes none, as the reader will tell."""
+        """Return how many bytes the socket took: none if it is closed, which the reading thread reports."""
         try:
             return self._stream.send(data, socket.MSG_DONTWAIT)
         except OSError:
@@ -93,21 +93,21 @@ class EngineConnection:
         self._outbox.put(None)
 
     def _read(self) -> None:
-        """Deliver messages until the client goes or says something that is no message."""
+        """Put messages into the inbox until the client disconnects or sends an invalid one."""
         try:
             with self._stream.makefile("rb") as file:
                 while (body := _read_frame(file.read)) is not None:
                     message = to_engine.decode(body)
                     if isinstance(message, Ping):
-                        self.send(self._pulse(message))
+                        self.send(self._answer_ping(message))
                     else:
                         self._inbox.put((self, message))
         except (OSError, msgspec.MsgspecError):
-            pass  # The connection is of no further use; its end is told below, as any other end.
+            pass  # The connection is unusable; "closed" is reported below, as for any other end.
         self._inbox.put((self, "closed"))
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # the reader learns of it too, and tells
+        with contextlib.suppress(OSError):  # the reading thread sees it too, and reports it
             while (data := self._outbox.get()) is not None:
                 self._stream.sendall(data)
                 with self._turn:
@@ -118,11 +118,11 @@ class EngineConnection:
 
 
 Arrival = tuple[EngineConnection, EngineRequest | Literal["opened", "closed"]] | None
-"""What a connection said, or became; None only wakes the server up."""
+"""A message or a change of state of a connection; None only wakes the server up."""
 
 
 class Server:
-    """Serves one engine on one socket until it is told to stop or its parent is gone."""
+    """Serves one engine on one socket until `stop` is called or the parent process is gone."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Server:
         self._began: float | None = None
         self._longest_s = 0.0
         self._counts = (0, 0, 0)
-        """Steps, running and waiting, for threads that must not look into the engine."""
+        """Steps, running and waiting: a copy for threads other than the main one."""
         first = offered[0]
         self._names = ["", *(each.model for each in offered)]
         self._ready = Ready(
@@ -154,21 +154,21 @@ class Server:
         self._listener = listen(path)
 
     def stop(self) -> None:
-        """End `run` after the step at hand; may be called from a signal handler."""
+        """End `run` after the current step; may be called from a signal handler."""
         self._stopping = True
         self._inbox.put(None)
 
     def run(self) -> None:
         """Serve; when this returns, the socket is gone and all connections are closed."""
         threading.Thread(target=self._accept, daemon=True).start()
-        told_at = 0.0
+        sent_at = 0.0
         try:
             while not self._stopping and not self._is_orphan():
                 self._take(wait_s=TICK_S if self._engine.is_idle else 0.0)
                 worked = self._work()
-                if worked and (self._engine.is_idle or time.monotonic() - told_at >= TICK_S):
-                    told_at = time.monotonic()
-                    self._tell_load()
+                if worked and (self._engine.is_idle or time.monotonic() - sent_at >= TICK_S):
+                    sent_at = time.monotonic()
+                    self._send_load()
         finally:
             self._path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # wakes the thread that accepts, where the system allows it
@@ -190,14 +190,14 @@ class Server:
         self._busy_s += time.monotonic() - began
         return True
 
-    def _pulse(self, ping: Ping) -> Pong:
-        """Answer for the main thread, which may be in the middle of a step; called by other threads."""
+    def _answer_ping(self, ping: Ping) -> Pong:
+        """Answer a ping on behalf of the main thread, which may be in a step; called by reading threads."""
         began = self._began
         step_s = 0.0 if began is None else time.monotonic() - began
         return Pong(ping.number, *self._counts, step_s, self._longest_s)
 
     def _take(self, wait_s: float) -> None:
-        """Give the engine all that has arrived; without work, wait for something to arrive."""
+        """Pass all messages that have arrived to the engine; wait up to `wait_s` for the first."""
         try:
             arrival = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
             while True:
@@ -233,7 +233,7 @@ class Server:
         for connection, answers in by_owner.items():
             connection.send(joined(answers))
 
-    def _tell_load(self) -> None:
+    def _send_load(self) -> None:
         engine = self._engine
         load = EngineLoad(
             engine.running_count, engine.waiting_count, engine.steps, engine.tokens, self._busy_s,
@@ -248,21 +248,21 @@ class Server:
                 stream, _ = self._listener.accept()
             except OSError:
                 return  # the listener was closed
-            EngineConnection(stream, self._inbox, self._ready, self._pulse)
+            EngineConnection(stream, self._inbox, self._ready, self._answer_ping)
 
     def _is_orphan(self) -> bool:
         return self._parent is not None and os.getppid() != self._parent
 
 
 def listen(path: Path) -> socket.socket:
-    """Open the socket, for this user only; a file left by an engine that is gone is replaced."""
+    """Open the socket, for this user only; the stale socket of an engine that has ended is replaced."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise BadInput(f"{path}: too long for a Unix socket, which takes {MAX_PATH_BYTES} bytes")
+        raise BadInput(f"{path}: too long for the path of a Unix socket, at most {MAX_PATH_BYTES} bytes")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if path.exists():
         if listener.connect_ex(str(path)) == 0:
             listener.close()
-            raise InUse(f"{path}: another engine listens there")
+            raise InUse(f"{path}: another engine is listening on this socket")
         path.unlink()
         listener.close()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -271,7 +271,7 @@ def listen(path: Path) -> socket.socket:
     try:
         listener.bind(str(path))
     except OSError as error:
-        raise BadInput(f"{path}: cannot listen there: {error.strerror}") from None
+        raise BadInput(f"{path}: cannot listen on this socket: {error.strerror}") from None
     finally:
         os.umask(before)
     listener.listen(64)
@@ -279,7 +279,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def _read_frame(read: Callable[[int], bytes]) -> bytes | None:
-    """Return the body of the next frame, or None when there is none or it is torn or too large."""
+    """Return the body of the next frame, or None at the end of the stream or if it is torn or too large."""
     head = read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None

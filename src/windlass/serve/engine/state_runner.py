@@ -1,8 +1,8 @@
-"""A Runner of models that remember a few numbers after each token (windlass.models.recurrent_state).
+"""The runner of models with a small state after each token (windlass.models.recurrent_state).
 
-The state after each token lies in blocks, as keys and values of a transformer do. So prompts are shared,
-guesses are taken back and requests move exactly as theirs do, and neither the scheduler nor the gateway
-knows the difference. Nothing loads torch.
+The state after each token is stored in blocks, as keys and values of a transformer are. So prefix sharing,
+rejected drafts and resumed requests work in the same way, and neither the scheduler nor the gateway knows
+the difference. Torch is not loaded.
 
 Legend: N blocks, P places in a block, S numbers of a state, T tokens of a step, B rows of scores,
 V vocabulary, D width of a vector.
@@ -23,9 +23,9 @@ from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Span
 from windlass.spec.errors import BadInput
 
 PRECISION = "float32"
-"""Of the scores, and of what they are computed from."""
-LEAST = np.float32(-100.0)
-"""Nats of a token that cannot be: a number, because JSON has none for what is endlessly unlikely."""
+"""Precision of the scores and of the weights."""
+MIN_LOGPROB = np.float32(-100.0)
+"""Log-probability of an impossible token, in nats: finite, because JSON has no infinity."""
 
 
 class StateRunner:
@@ -34,7 +34,7 @@ class StateRunner:
     def __init__(self, model: Statistical, *, blocks: int, threads: int = 1) -> None:
         self.shape, self.precision, self.blocks = model.shape, PRECISION, blocks
         shared = library()
-        self.team = None if shared is None else ThreadPool(shared, threads)
+        self.thread_pool = None if shared is None else ThreadPool(shared, threads)
         self._model = model
         self._first_S = model.first()
         self._states_NPS = np.zeros((blocks, BLOCK_TOKENS, model.state_size), model.state_dtype)
@@ -43,7 +43,7 @@ class StateRunner:
         states = self._read(spans, tables)
         wanted = [after_TS[len(after_TS) - span.outs :] for span, after_TS in zip(spans, states, strict=True)]
         scores_BV = self._model.scores(np.concatenate(wanted))
-        np.maximum(scores_BV, LEAST, out=scores_BV)
+        np.maximum(scores_BV, MIN_LOGPROB, out=scores_BV)
         return Computed(scores_BV, self._vectors(np.concatenate(states)) if hidden else None)
 
     def take_adapter(self, adapter: Adapter) -> int:
@@ -53,7 +53,7 @@ class StateRunner:
         )
 
     def _read(self, spans: Sequence[Span], tables: NDArray[np.int32]) -> list[States]:
-        """Return the states after every token, span by span, and keep them."""
+        """Return the states after every token, span by span, and store them in blocks."""
         before = [self._before(span, tables) for span in spans]
         single = [number for number, span in enumerate(spans) if len(span.tokens) == 1]
         found: list[States] = [self._first_S[None]] * len(spans)

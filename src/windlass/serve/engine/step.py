@@ -1,6 +1,6 @@
-"""The engine: one step computes the next token of every sequence that decodes, and a piece of the prompts.
+"""The engine: one step computes the next token of every decoding sequence, and chunks of prompts.
 
-    add -> waiting -> admitted -> prompt read in chunks -> a token (or a draft's worth) a step -> finish
+    add -> waiting -> admitted -> prefill in chunks -> decode a token (or an accepted draft) a step -> finish
 
 Legend: T tokens of a step, D width, B rows of scores, V vocabulary.
 """
@@ -38,9 +38,9 @@ from windlass.spec.protocol.wire import (
 MAX_PROMPT_TOKENS = 512
 MIN_PROMPT_TOKENS = 32
 PAUSE_S = 0.05
-"""Prompts take no longer than this of a step while others decode."""
+"""Time that prompts may take of a step while other sequences decode."""
 DRAFTED_SEQUENCES = 8
-"""With more sequences than this the rows of a step are many already, and guessing is not even tried."""
+"""With more decoding sequences than this a step has many rows already, and no drafts are made."""
 
 Answer = Tokens | PromptScores | EmbeddingVectors | Failed
 Reply = tuple[Owner, Answer]
@@ -48,7 +48,7 @@ Reply = tuple[Owner, Answer]
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How an engine behaves; none of it changes an answer."""
+    """Settings of an engine; none of them changes an answer."""
 
     slots: int = 32
     prompt_tokens: int = MAX_PROMPT_TOKENS
@@ -60,16 +60,16 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class SequencePart:
-    """What a step computes of one sequence: `length` of its known tokens, then its draft."""
+    """The tokens that a step computes for one sequence: `length` of its known tokens, then its draft."""
 
-    one: Sequence
+    seq: Sequence
     span: Span
     length: int
 
 
 @dataclass(slots=True)
 class PromptSpeed:
-    """How long a prompt token takes, by the steps so far."""
+    """Seconds per prompt token, a moving average over the steps so far."""
 
     seconds_per_token: float = 0.0
 
@@ -81,7 +81,7 @@ class PromptSpeed:
 
 
 class Engine:
-    """Continuous batching over one model. Not for use by several threads."""
+    """Continuous batching over one model. Not thread-safe."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Engine:
             policy=self.settings.policy,
             shares=self.settings.shares_prefixes,
         )
-        self._roster = Scheduler(blocks, slots=self.settings.slots, context=runner.shape.context)
+        self._scheduler = Scheduler(blocks, slots=self.settings.slots, context=runner.shape.context)
         self._embeddings: dict[Sequence, EmbeddingTask] = {}
         self._replies: list[Reply] = []
         self._arrivals = itertools.count()
@@ -122,104 +122,106 @@ class Engine:
 
     @property
     def running_count(self) -> int:
-        return len(self._roster.running)
+        return len(self._scheduler.running)
 
     @property
     def waiting_count(self) -> int:
-        return self._roster.waiting_count
+        return self._scheduler.waiting_count
 
     @property
     def blocks_used(self) -> int:
-        return self._roster.blocks.used
+        return self._scheduler.blocks.used
 
     @property
     def blocks_idle(self) -> int:
-        return self._roster.blocks.idle
+        return self._scheduler.blocks.idle
 
     @property
     def blocks_in_all(self) -> int:
-        return self._roster.blocks.count
+        return self._scheduler.blocks.count
 
     @property
     def is_idle(self) -> bool:
         return not (self.running_count or self.waiting_count or self._replies)
 
     def add(self, owner: Owner, message: EngineRequest) -> None:
-        """Take a message; what it leads to comes out of the next steps."""
+        """Accept a message; its replies come out of the following steps."""
         match message:
             case Generate():
                 self._add_generate(owner, message)
             case Embed():
                 self._add_embed(owner, message)
             case _:
-                self._cancel(owner, message.id, tell=True)
+                self._cancel(owner, message.id, reply=True)
 
     def forget(self, owner: Owner) -> None:
-        """Drop all requests of an owner that is gone."""
+        """Drop all requests of an owner that has disconnected."""
         self._replies = [reply for reply in self._replies if reply[0] != owner]
-        for id_ in {one.request.id for one in self._roster if one.owner == owner}:
-            self._cancel(owner, id_, tell=False)
+        for id_ in {seq.request.id for seq in self._scheduler if seq.owner == owner}:
+            self._cancel(owner, id_, reply=False)
 
     def rest(self) -> None:
-        """For when nothing runs and nothing is expected soon; what is cached stays for who comes next."""
+        """Called when the engine is idle; cached prefixes stay for the next requests."""
 
     def check(self) -> None:
         """Raise AssertionError if a block is lost or held twice."""
-        self._roster.check()
+        self._scheduler.check()
 
     def step(self) -> list[Reply]:
-        """Schedule, run, sample; return what there is to say."""
+        """Schedule, run, sample; return the replies of this step."""
         parts = self._schedule()
         if parts:
             computed = self._run(parts)
             self._sample(parts, computed)
             self.steps += 1
         elif self.waiting_count:
-            time.sleep(0.001)  # all that wait do so for a grammar, which another process compiles
+            time.sleep(0.001)  # every waiting request waits for a grammar, which another process compiles
         replies, self._replies = self._replies, []
         return replies
 
     def _schedule(self) -> list[SequencePart]:
         self._take_grammars()
-        self._roster.admit()
+        self._scheduler.admit()
         decoding = sorted(
-            (one for one in self._roster.running if one.is_decoding), key=lambda one: one.arrival
+            (seq for seq in self._scheduler.running if seq.is_decoding), key=lambda seq: seq.arrival
         )
         self._guess(decoding)
         parts = [
-            self._part(one, 1)
-            for one in decoding
-            if one.slot >= 0 and self._roster.reserve(one, 1 + len(one.draft))
+            self._part(seq, 1)
+            for seq in decoding
+            if seq.slot >= 0 and self._scheduler.reserve(seq, 1 + len(seq.draft))
         ]
-        parts = [part for part in parts if part.one.slot >= 0]  # one may have been set aside for a later one
-        reading = [one for one in self._roster.running if not one.is_decoding]
-        for one in reading:
-            one.began_at = one.began_at or time.monotonic()
+        parts = [
+            part for part in parts if part.seq.slot >= 0
+        ]  # reserving for a later sequence may have preempted an earlier one
+        reading = [seq for seq in self._scheduler.running if not seq.is_decoding]
+        for seq in reading:
+            seq.began_at = seq.began_at or time.monotonic()
         budget = decide_budget(
             self.settings.prompt_tokens, MIN_PROMPT_TOKENS,
             decoding=len(parts), seconds_per_token=self._pace.seconds_per_token, pause_s=PAUSE_S,
         )  # fmt: skip
-        chunks = decide_chunks([one.remaining for one in reading], budget)
+        chunks = decide_chunks([seq.remaining for seq in reading], budget)
         return parts + [
-            self._part(one, length) for one, length in zip(reading, chunks, strict=True) if length
+            self._part(seq, length) for seq, length in zip(reading, chunks, strict=True) if length
         ]
 
-    def _part(self, one: Sequence, length: int) -> SequencePart:
-        tokens = one.tokens[one.cached : one.cached + length] + one.draft
-        ends = one.cached + length == len(one.tokens) and one.sum_D is None
-        outs = 1 + len(one.draft) if ends else 0
-        if one.wants_scores:
+    def _part(self, seq: Sequence, length: int) -> SequencePart:
+        tokens = seq.tokens[seq.cached : seq.cached + length] + seq.draft
+        ends = seq.cached + length == len(seq.tokens) and seq.sum_D is None
+        outs = 1 + len(seq.draft) if ends else 0
+        if seq.wants_scores:
             outs = length
-        return SequencePart(one, Span(one.slot, one.cached, tokens, outs, one.adapter), length)
+        return SequencePart(seq, Span(seq.slot, seq.cached, tokens, outs, seq.adapter), length)
 
     def _run(self, parts: list[SequencePart]) -> Computed:
-        """Compute the tokens of a step, and note what is in blocks now."""
+        """Compute the tokens of a step, and record that their keys and values are in blocks."""
         began = time.perf_counter()
-        wants_states = any(part.one.sum_D is not None for part in parts)
-        computed = self.runner.run([part.span for part in parts], self._roster.tables, hidden=wants_states)
+        wants_states = any(part.seq.sum_D is not None for part in parts)
+        computed = self.runner.run([part.span for part in parts], self._scheduler.tables, hidden=wants_states)
         self._pace.learn(time.perf_counter() - began, sum(len(part.span.tokens) for part in parts))
         for part in parts:
-            self._roster.computed(part.one, part.length)
+            self._scheduler.computed(part.seq, part.length)
         return computed
 
     def _sample(self, parts: list[SequencePart], computed: Computed) -> None:
@@ -229,107 +231,109 @@ class Engine:
         ready: list[Sequence] = []
         end = row = 0
         for part in parts:
-            one, length = part.one, part.length
+            seq, length = part.seq, part.length
             start, end = end, end + part.span.outs
-            if one.sum_D is not None and computed.hidden_TD is not None:
+            if seq.sum_D is not None and computed.hidden_TD is not None:
                 self._sum(part, computed.hidden_TD[row : row + length])
-            elif one.wants_scores:
+            elif seq.wants_scores:
                 self._score_prompt(part, computed.logits_BV[start:end])
-            if part.span.outs and not one.remaining:
-                ready.append(one)
-                rows += self._rows(one)
-                places += range(end - 1 - len(one.draft), end)
+            if part.span.outs and not seq.remaining:
+                ready.append(seq)
+                rows += self._rows(seq)
+                places += range(end - 1 - len(seq.draft), end)
             row += len(part.span.tokens)
         if ready:
             self._choose(ready, rows, _picked(computed.logits_BV, places))
 
-    def _rows(self, one: Sequence) -> list[SamplingRow]:
-        mask = None if one.matcher is None else one.matcher.mask()
-        first = len(one.tokens)
-        return [SamplingRow(one.request, first + i, one.counts, mask) for i in range(1 + len(one.draft))]
+    def _rows(self, seq: Sequence) -> list[SamplingRow]:
+        mask = None if seq.matcher is None else seq.matcher.mask()
+        first = len(seq.tokens)
+        return [SamplingRow(seq.request, first + i, seq.counts, mask) for i in range(1 + len(seq.draft))]
 
     def _choose(self, ready: list[Sequence], rows: list[SamplingRow], logits_BV: NDArray[np.float32]) -> None:
-        drawn = draw(logits_BV, rows, self.runner.team)
+        drawn = draw(logits_BV, rows, self.runner.thread_pool)
         at = 0
-        for one in ready:
-            guesses, one.draft = one.draft, []
-            self._learn(one, guesses, drawn.tokens[at])
+        for seq in ready:
+            guesses, seq.draft = seq.draft, []
+            self._learn(seq, guesses, drawn.tokens[at])
             for place in range(at, at + 1 + len(guesses)):
                 if not drawn.numeric[place]:
-                    self._fail(one)
+                    self._fail(seq)
                     break
                 token = drawn.tokens[place]
-                self._advance(one, token, drawn.logprobs[place], drawn.alternatives[place])
+                self._advance(seq, token, drawn.logprobs[place], drawn.alternatives[place])
                 number = place - at
-                if one.slot < 0 or number == len(guesses) or guesses[number] != token:
+                if seq.slot < 0 or number == len(guesses) or guesses[number] != token:
                     break
-                self._roster.computed(one, 1)  # the guess was right, and so is what was computed for it
+                self._scheduler.computed(
+                    seq, 1
+                )  # the draft token was right, so its keys and values are valid
             at += 1 + len(guesses)
 
-    def _advance(self, one: Sequence, token: int, logprob: float, alternatives: list[Alternative]) -> None:
-        message = one.advance(token, logprob, alternatives)
+    def _advance(self, seq: Sequence, token: int, logprob: float, alternatives: list[Alternative]) -> None:
+        message = seq.advance(token, logprob, alternatives)
         self.tokens += len(message.tokens)
         if message.finish is None:
-            self._replies.append((one.owner, message))
+            self._replies.append((seq.owner, message))
         else:
-            self._end(one, message)
+            self._end(seq, message)
 
     def _guess(self, decoding: list[Sequence]) -> None:
-        """Give drafts to those who decode, where that is expected to be quicker."""
+        """Draft tokens for the decoding sequences, if that is expected to be faster."""
         if self._costs is None or len(decoding) > DRAFTED_SEQUENCES:
             return
-        for one in decoding:
-            one.draft = speculative.draft(one, self._trigrams)
-        known = [(len(one.draft), one.lucky) for one in decoding if one.draft]
+        for seq in decoding:
+            seq.draft = speculative.draft(seq, self._trigrams)
+        known = [(len(seq.draft), seq.acceptance) for seq in decoding if seq.draft]
         if not speculative.decide(self._costs, len(decoding), known):
-            for one in decoding:
-                one.hoped, one.draft = (one.draft[0] if one.draft else -1), []
+            for seq in decoding:
+                seq.skipped_draft, seq.draft = (seq.draft[0] if seq.draft else -1), []
 
-    def _learn(self, one: Sequence, guesses: list[int], token: int) -> None:
-        first = guesses[0] if guesses else one.hoped
+    def _learn(self, seq: Sequence, guesses: list[int], token: int) -> None:
+        first = guesses[0] if guesses else seq.skipped_draft
         if first >= 0:
-            speculative.learn(one, first, token)
-        one.hoped = -1
+            speculative.learn(seq, first, token)
+        seq.skipped_draft = -1
 
     def _measure(self) -> speculative.StepCosts:
-        """Time steps of few and of more rows, in blocks that are free at the start."""
-        roster, most = self._roster, DRAFTED_SEQUENCES * (1 + speculative.LONGEST)
+        """Time steps of 1, 2, 4... rows. Called at the start, while all blocks are free."""
+        scheduler, max_rows = self._scheduler, DRAFTED_SEQUENCES * (1 + speculative.LONGEST)
 
         def run(rows: int) -> None:
             some = min(rows, self.runner.shape.context)
-            self.runner.run([Span(0, 0, [0] * some, outs=some)], roster.tables)
+            self.runner.run([Span(0, 0, [0] * some, outs=some)], scheduler.tables)
 
-        return speculative.StepCosts.measured(run, most)
+        return speculative.StepCosts.measured(run, max_rows)
 
     def _sum(self, part: SequencePart, hidden_TD: NDArray[np.float32]) -> None:
-        """Add up the states of a sequence that is to become a vector."""
-        one = part.one
-        before_D = 0.0 if part.span.position == 0 else one.sum_D
-        one.sum_D = before_D + hidden_TD.sum(axis=0, dtype=np.float64)
-        if one.remaining:
+        """Add the hidden states of a chunk to the sum of an embedding sequence."""
+        seq = part.seq
+        before_D = 0.0 if part.span.position == 0 else seq.sum_D
+        seq.sum_D = before_D + hidden_TD.sum(axis=0, dtype=np.float64)
+        if seq.remaining:
             return
-        self._roster.remove(one)
-        whole = self._embeddings.pop(one)
+        self._scheduler.remove(seq)
+        whole = self._embeddings.pop(seq)
         whole.done += 1
         if whole.is_done:
             self._replies.append((whole.owner, embed.answer(whole.request.id, whole.vectors())))
 
     def _score_prompt(self, part: SequencePart, logits_BV: NDArray[np.float32]) -> None:
-        """Score the prompt tokens that follow those of a chunk; tell them when the prompt is read."""
-        one, start = part.one, part.span.position
-        if start == 0:  # also when it was set aside half-way and begins again
-            one.prompt_logprobs, one.prompt_alternatives = [], []
-        following = one.request.tokens[start + 1 : start + 1 + part.length]
+        """Score the prompt tokens after those of a chunk; reply with all scores at the end of the prompt."""
+        seq, start = part.seq, part.span.position
+        if start == 0:  # also when it was preempted half-way and starts again
+            seq.prompt_logprobs, seq.prompt_alternatives = [], []
+        following = seq.request.tokens[start + 1 : start + 1 + part.length]
         if following:
             logprobs, alternatives = score(
-                logits_BV[: len(following)], following, max(0, one.request.logprobs)
+                logits_BV[: len(following)], following, max(0, seq.request.logprobs)
             )
-            one.prompt_logprobs += logprobs
-            one.prompt_alternatives += alternatives if one.request.logprobs > 0 else []
-        if not one.remaining:
-            one.scored = True
-            scores = PromptScores(one.request.id, one.prompt_logprobs, one.prompt_alternatives)
-            self._replies.append((one.owner, scores))
+            seq.prompt_logprobs += logprobs
+            seq.prompt_alternatives += alternatives if seq.request.logprobs > 0 else []
+        if not seq.remaining:
+            seq.scored = True
+            scores = PromptScores(seq.request.id, seq.prompt_logprobs, seq.prompt_alternatives)
+            self._replies.append((seq.owner, scores))
 
     def _add_generate(self, owner: Owner, request: Generate) -> None:
         wrong = self._refusal(owner, request)
@@ -337,15 +341,15 @@ class Engine:
             self._replies.append((owner, Failed(request.id, *wrong)))
             return
         adapter = self._adapters[request.adapter] if request.adapter else -1
-        one = sequence.begin(owner, request, next(self._arrivals), adapter)
-        one.arrived_at = time.monotonic()
+        seq = sequence.begin(owner, request, next(self._arrivals), adapter)
+        seq.arrived_at = time.monotonic()
         if request.grammar is not None:
             assert self._grammars is not None
-            one.pending = self._grammars.request(request.grammar, tried=request.grammar_tried)
-        self._roster.add(one)
+            seq.pending = self._grammars.request(request.grammar, tried=request.grammar_tried)
+        self._scheduler.add(seq)
 
     def _refusal(self, owner: Owner, request: Generate) -> tuple[str, str] | None:
-        if self._roster.has(owner, request.id):
+        if self._scheduler.has(owner, request.id):
             return "duplicate_id", f"request '{request.id}' is under way already"
         if request.adapter and request.adapter not in self._adapters:
             near = did_you_mean(request.adapter, list(self._adapters))
@@ -353,7 +357,7 @@ class Engine:
         if request.grammar is not None and self._grammars is None:
             return (
                 "bad_grammar",
-                "this model has no tokenizer beside it, so its answers cannot be given a form",
+                "this model has no tokenizer.json, which structured output needs",
             )
         return sequence.refusal(request, self.runner.shape.vocabulary, self.runner.shape.context)
 
@@ -363,56 +367,56 @@ class Engine:
         if not shape.width:
             wrong = (
                 "not_embeddable",
-                f"an {shape.family} model has no vectors, neither of tokens nor of texts",
+                f"an {shape.family} model has no embeddings, neither of tokens nor of texts",
             )
-        if self._roster.has(owner, request.id):
+        if self._scheduler.has(owner, request.id):
             wrong = "duplicate_id", f"request '{request.id}' is under way already"
         if wrong is not None:
             self._replies.append((owner, Failed(request.id, *wrong)))
             return
         whole = EmbeddingTask(owner, request)
         for tokens in request.inputs:
-            asked = Generate(request.id, tokens, 0, tenant=request.tenant, priority=request.priority)
-            one = sequence.begin(owner, asked, next(self._arrivals))
-            one.sum_D = np.zeros(shape.width)
-            whole.parts.append(one)
-            self._embeddings[one] = whole
-            self._roster.add(one)
+            generate = Generate(request.id, tokens, 0, tenant=request.tenant, priority=request.priority)
+            seq = sequence.begin(owner, generate, next(self._arrivals))
+            seq.sum_D = np.zeros(shape.width)
+            whole.parts.append(seq)
+            self._embeddings[seq] = whole
+            self._scheduler.add(seq)
 
     def _take_grammars(self) -> None:
-        """Let those go on whose grammar is compiled, or cannot be."""
-        for one in [one for one in self._roster if one.pending is not None]:
-            assert one.pending is not None
-            found = one.pending.poll()
+        """Give compiled grammars to the sequences waiting for them; fail those whose grammar was refused."""
+        for seq in [seq for seq in self._scheduler if seq.pending is not None]:
+            assert seq.pending is not None
+            found = seq.pending.poll()
             if isinstance(found, GrammarRefused):
-                self._end(one, Failed(one.request.id, "bad_grammar", found.reason))
+                self._end(seq, Failed(seq.request.id, "bad_grammar", found.reason))
             elif isinstance(found, Matcher):
-                one.pending, one.matcher = None, found
-                found.resume(one.request.tokens[len(one.request.tokens) - one.request.resumed_tokens :])
+                seq.pending, seq.matcher = None, found
+                found.resume(seq.request.tokens[len(seq.request.tokens) - seq.request.resumed_tokens :])
 
-    def _cancel(self, owner: Owner, id_: str, *, tell: bool) -> None:
-        found = [one for one in self._roster if one.owner == owner and one.request.id == id_]
-        for one in found:
-            self._roster.remove(one)
-            self._embeddings.pop(one, None)
-        if found and tell:
+    def _cancel(self, owner: Owner, id_: str, *, reply: bool) -> None:
+        found = [seq for seq in self._scheduler if seq.owner == owner and seq.request.id == id_]
+        for seq in found:
+            self._scheduler.remove(seq)
+            self._embeddings.pop(seq, None)
+        if found and reply:
             self._replies.append((owner, Tokens(id_, finish="cancelled")))
 
-    def _fail(self, one: Sequence) -> None:
-        failure = None if one.matcher is None else one.matcher.failure
+    def _fail(self, seq: Sequence) -> None:
+        failure = None if seq.matcher is None else seq.matcher.failure
         if failure is not None:
-            self._end(one, Failed(one.request.id, "bad_grammar", failure))
+            self._end(seq, Failed(seq.request.id, "bad_grammar", failure))
             return
         reason = "the scores of this model are not numbers; its weights are damaged"
-        self._end(one, Failed(one.request.id, "not_a_number", reason))
+        self._end(seq, Failed(seq.request.id, "not_a_number", reason))
 
-    def _end(self, one: Sequence, last: Tokens | Failed) -> None:
-        self._replies.append((one.owner, last))
+    def _end(self, seq: Sequence, last: Tokens | Failed) -> None:
+        self._replies.append((seq.owner, last))
         if self._costs is not None:
-            self._trigrams.learn(one.request.tenant, one.tokens[len(one.request.tokens) :])
-        self._roster.remove(one)
+            self._trigrams.learn(seq.request.tenant, seq.tokens[len(seq.request.tokens) :])
+        self._scheduler.remove(seq)
 
 
 def _picked(logits_BV: NDArray[np.float32], places: list[int]) -> NDArray[np.float32]:
-    """Return some rows, without a copy where all are meant."""
+    """Return the rows at `places`, without a copy if these are all rows."""
     return logits_BV if len(places) == len(logits_BV) else logits_BV[places]

@@ -1,4 +1,4 @@
-"""Adapters beside a torch model: each of its matrices also gives what the adapter of a row adds.
+"""LoRA adapters of a torch model: a hook on each matrix adds the delta of the row's adapter.
 
 Legend: T tokens of a step, r rank, K columns of a matrix, N its rows.
 """
@@ -19,7 +19,7 @@ Run = tuple[slice, int]
 
 
 class TorchAdapters:
-    """The adapters of one model. `begin` says which rows of the next step have which."""
+    """The adapters of one model. `begin` sets which rows of the next step use which."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -28,7 +28,7 @@ class TorchAdapters:
         self._pairs: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
 
     def take(self, adapter: Adapter) -> int:
-        """Put an adapter beside the model; return its number."""
+        """Load an adapter; return its number."""
         for weight, (down, up) in adapter.matrices.items():
             name = weight.removesuffix(".weight")
             if name not in self._pairs:
@@ -50,7 +50,7 @@ class TorchAdapters:
 
 
 class _Hook:
-    """Adds to what one matrix gives (B = 1)."""
+    """Adds the deltas to the output of one matrix (B = 1)."""
 
     def __init__(self, pairs: dict[int, tuple[Tensor, Tensor]], runs: list[Run]) -> None:
         self._pairs, self._runs = pairs, runs

@@ -1,7 +1,7 @@
-"""A Runner by torch: for GPUs, and for processors on which the native library does not run.
+"""The torch runner: for GPUs, and for processors on which the native library does not run.
 
-Keys and values are in the same blocks; attention gathers those of a span and mixes them with torch's own
-kernel. Results agree with those of any other batch up to rounding, not to the bit.
+Keys and values are in the same blocks; attention gathers those of a span and calls torch's own kernel.
+Results agree with those of any other batch up to rounding, not to the bit.
 
 Legend: L layers, N blocks, P places in a block, T tokens of a step, H query heads, K key/value heads,
 C width of a head, W keys that a span may see, B rows of scores, V vocabulary, D width.
@@ -30,7 +30,7 @@ class TorchRunner:
     def __init__(self, model: LanguageModel, *, blocks: int) -> None:
         shape = model.shape
         assert isinstance(shape, LlamaShape | Gpt2Shape)
-        self.shape, self.blocks, self.team = shape, blocks, None
+        self.shape, self.blocks, self.thread_pool = shape, blocks, None
         weight = model.output_weight
         self.precision = str(weight.dtype).removeprefix("torch.")
         self._model, self._device = model.eval(), weight.device
@@ -72,7 +72,7 @@ class _Step:
         self._slots = [_slots(span, tables).to(kv_L2NPKC.device) for span in spans]
 
     def attend(self, layer: int, q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor) -> Tensor:
-        """Keep the keys and values of the tokens at hand (B = 1), then mix what each may see."""
+        """Store the keys and values of this step's tokens (B = 1), then attend causally."""
         kept_2SKC = self._kv[layer].flatten(1, 2)
         parts, at = [], 0
         for span, slots_W in zip(self._spans, self._slots, strict=True):
@@ -96,7 +96,7 @@ def _mix(q_HTC: Tensor, keys_KWC: Tensor, values_KWC: Tensor, position: int) -> 
 
 
 def _slots(span: Span, tables: NDArray[np.int32]) -> Tensor:
-    """Return where each token of a sequence, from its first to the last of the span, is kept."""
+    """Return the cache slot of each token of a sequence, from its first to the last of the span."""
     places_W = np.arange(span.position + len(span.tokens))
     blocks_W = tables[span.slot, places_W // BLOCK_TOKENS].astype(np.int64)
     return torch.from_numpy(blocks_W * BLOCK_TOKENS + places_W % BLOCK_TOKENS)

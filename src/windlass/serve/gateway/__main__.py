@@ -1,10 +1,9 @@
 """The gateway process: `python -m windlass.serve.gateway --model DIR --name NAME --socket PATH ...`.
 
-On standard output it writes one line of JSON: {"listening": {"url", "port"}} once it accepts connections,
-or {"error": {"kind", "message", "hint"}} and exit code 2 (1 if the fault is ours). SIGTERM and SIGINT let
-running answers end for DRAIN_S, while what is new is sent away with 503, then exit 0. A parent that is gone
-ends the process the same way: when standard input is a pipe, that is its closing; otherwise, the process
-being handed to another parent.
+On standard output it writes one line of JSON: {"listening": {"url", "port"}} once it accepts connections, or
+{"error": {"kind", "message", "hint"}} and exit code 2 (1 for an internal error). On SIGTERM and SIGINT
+running answers get DRAIN_S to finish, new requests get 503, and the process exits with 0. It does the same
+when its parent ends: when standard input closes, if that is a pipe, or when the parent process id changes.
 
 The table [serve] comes in a file, because it may hold the password of a database, and every user of a
 machine can read command lines.
@@ -50,40 +49,39 @@ from windlass.spec.serve import Serve, is_loopback
 from windlass.store.database import Database
 
 TURN_S = 0.0005
-"""How long a busy event loop lets the threads wait that bring leases and keys from the database: they take
-many short turns, and Python's own 5 ms for each would add up to more than requests have patience for."""
+"""Python's thread switch interval. Threads that fetch leases and keys from the database take many short
+turns; with the default of 5 ms for each, requests would wait too long for them."""
 GARBAGE = 5_000
-"""Objects that are made, and not gone again, before cycles among them are looked for: at 100,000 a look
-held everybody up for 170 ms."""
+"""Threshold of the cyclic garbage collector: with 100,000, a collection stopped all requests for 170 ms."""
 
 
 def main(argv: list[str]) -> int:
-    """Serve until told to stop; return the exit code."""
+    """Serve until a signal stops the process; return the exit code."""
     args = _parse(argv)
     serve = _serve(args)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="gateway: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every client that speaks badly
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns about every malformed request
     check_tls(serve.tls_certificate, serve.tls_key)
-    service = furnished(args, serve)
-    witness = witness_of(serve, service.metrics)
+    service = build_service(args, serve)
+    observer = observer_of(serve, service.metrics)
     listener = bind(serve.host, serve.port, shared=serve.gateways > 1)
-    server = server_of(serve, service, witness, listener)
+    server = server_of(serve, service, observer, listener)
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal again after its shutdown; by then it must not kill.
         signal.signal(signal_, lambda *_: None)
-    # What is here by now stays, and little of a request is a cycle: looking for them was a tenth of its cost.
+    # Objects made so far stay for good, and requests make few cycles: collecting took a tenth of their time.
     gc.freeze()
     gc.set_threshold(GARBAGE)
     sys.setswitchinterval(TURN_S)
     server.run(sockets=[listener])
-    witness.close()
+    observer.close()
     if service.prompts is not None:
         service.prompts.close()
     return 0
 
 
-def furnished(args: argparse.Namespace, serve: Serve) -> GatewayService:
-    """Read the models, and open what every request needs: state, limits, deadline, log of prompts."""
+def build_service(args: argparse.Namespace, serve: Serve) -> GatewayService:
+    """Load the models and open what requests need: database, limits, deadline, prompt log."""
     service = open_service(args, Metrics(args.figures, tenants=serve.tenant_figures), queue=serve.queue)
     service.database = None if serve.state is None else open_state(serve.state)
     service.control = None if args.control is None else Upstream.at(args.control)
@@ -93,7 +91,7 @@ def furnished(args: argparse.Namespace, serve: Serve) -> GatewayService:
     service.admission = AdmissionController(
         serve.limits,
         service.database,
-        service.fleet.room,
+        service.fleet.capacity,
         service.metrics,
         holder=f"{args.gateway}-{secrets.token_hex(6)}",
         gateways=serve.gateways,
@@ -102,26 +100,26 @@ def furnished(args: argparse.Namespace, serve: Serve) -> GatewayService:
 
 
 def server_of(
-    serve: Serve, service: GatewayService, witness: RequestObserver, listener: socket.socket
+    serve: Serve, service: GatewayService, observer: RequestObserver, listener: socket.socket
 ) -> GracefulServer:
-    """Put the app behind its port."""
+    """Build the server of the app on its port."""
     access = access_of(serve, service.database, loopback=is_loopback(listener.getsockname()[0]))
     connections = HttpConnections(serve.transport)
     url = url_of(serve.host, listener, secure=serve.tls_certificate is not None)
-    app = build_app(service, access, witness)
+    app = build_app(service, access, observer)
     running = RunningGateway(service.fleet, service.metrics, access, connections, url, serve.gateways > 1)
     return GracefulServer(uvicorn.Config(app, **bounded_settings(serve, connections)), running)
 
 
 def prompts_of(privacy: Privacy) -> PromptLog | None:
-    """Open the log of prompts, if there shall be one."""
+    """Open the prompt log, if it is enabled."""
     if privacy.prompt_log is None:
         return None
     return PromptLog(privacy.prompt_log, redacted=privacy.redact, keep_s=privacy.keep_prompts)
 
 
-def witness_of(serve: Serve, metrics: Metrics) -> RequestObserver:
-    """Open what requests are told to at their end."""
+def observer_of(serve: Serve, metrics: Metrics) -> RequestObserver:
+    """Open the metrics, access log and traces that record finished requests."""
     return RequestObserver(
         metrics,
         None if serve.access_log is None else AccessLog(serve.access_log),
@@ -130,20 +128,20 @@ def witness_of(serve: Serve, metrics: Metrics) -> RequestObserver:
 
 
 def access_of(serve: Serve, database: Database | None, *, loopback: bool) -> Access:
-    """Open the keys; a gateway that other machines can reach is never without."""
+    """Open the keys; refuse to run without keys where other machines can connect."""
     if serve.open and not loopback:
         raise BadInput(
-            f"--no-keys and --host {serve.host}: whoever reaches this machine could use it",
-            hint="leave --no-keys out, or listen on 127.0.0.1",
+            f"--no-keys with --host {serve.host} would let every machine on the network use this server",
+            hint="remove --no-keys, or listen on 127.0.0.1",
         )
     if not serve.open and database is None:
-        raise BadInput("no database of keys was given", hint="give [serve] state, or open = true")
+        raise BadInput("no database of keys is configured", hint="set [serve] state, or open = true")
     keys = None if serve.open or database is None else ApiKeys(database)
     return Access(keys=keys, loopback=loopback, origins=frozenset(serve.origins))
 
 
 def _serve(args: argparse.Namespace) -> Serve:
-    """Read the table [serve] from its file; what is given on the command line as well wins."""
+    """Read the table [serve] from its file; options on the command line take precedence."""
     data = json.loads(args.settings.read_bytes()) if args.settings is not None else {}
     given = {"host": args.host, "port": args.port, "queue": args.queue, "open": args.open or None}
     return parse(Serve, data | {key: value for key, value in given.items() if value is not None}, "serve")
@@ -153,12 +151,14 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = EntrypointParser(prog=GATEWAY, description="Serve a model over HTTP.")
     add_served(parser)
     parser.add_argument("--settings", type=Path, metavar="FILE", help="the table [serve], as JSON")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="where gateways count together")
-    parser.add_argument("--control", type=Path, metavar="SOCKET", help="of the control process")
+    parser.add_argument(
+        "--figures", type=Path, metavar="DIR", help="directory of the metrics that gateways share"
+    )
+    parser.add_argument("--control", type=Path, metavar="SOCKET", help="Unix socket of the control process")
     parser.add_argument("--host")
-    parser.add_argument("--port", type=int, help="0 takes any free one")
-    parser.add_argument("--queue", type=int, help="answers that may wait for a slot")
-    parser.add_argument("--open", action="store_true", help="answer without keys; on loopback only")
+    parser.add_argument("--port", type=int, help="0 chooses a free port")
+    parser.add_argument("--queue", type=int, help="maximum number of answers that wait for a slot")
+    parser.add_argument("--open", action="store_true", help="serve without keys; only on loopback")
     return parser.parse_args(argv)
 
 

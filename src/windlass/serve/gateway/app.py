@@ -1,17 +1,17 @@
 """The routes: a table of contents.
 
-POST /v1/completions                      serve/gateway/routes/completions.py
-POST /v1/chat/completions                 serve/gateway/routes/chat.py
-POST /v1/embeddings                       serve/gateway/routes/embeddings.py
-POST /v1/tokenize  /v1/detokenize         serve/gateway/routes/tokens.py
-POST /v1/dry-run                          serve/gateway/routes/dry_run.py
-POST /v1/complete-call                    serve/gateway/routes/complete_call.py
+POST /v1/completions                      `routes.completions`
+POST /v1/chat/completions                 `routes.chat`
+POST /v1/embeddings                       `routes.embeddings`
+POST /v1/tokenize  /v1/detokenize         `routes.tokens`
+POST /v1/dry-run                          `routes.dry_run`
+POST /v1/complete-call                    `routes.complete_call`
 GET  /v1/key                              what the caller's key may do
-GET  /v1/models  /v1/models/{model}       what is served
-GET  /healthz  /readyz  /metrics          for those who watch
-GET  /  /page/{name}  /errors  /errors/{code}    for people
-/admin/...                                admin/: keys, tenants, roll-outs, replicas, audit; runs and plans
-GET  /openapi.json                        all of this, for programs
+GET  /v1/models  /v1/models/{model}       the models that are served
+GET  /healthz  /readyz  /metrics          for load balancers and Prometheus
+GET  /  /page/{name}  /errors  /errors/{code}    the web page
+/admin/...                                `admin`: keys, tenants, roll-outs, replicas, audit; runs and plans
+GET  /openapi.json                        the OpenAPI document of these routes
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from windlass.serve.gateway.admin.requests import (
 from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.edge.access import Access, scope_of
 from windlass.serve.gateway.edge.exception_handlers import add_handlers
-from windlass.serve.gateway.edge.fast_path import Shortcut
+from windlass.serve.gateway.edge.fast_path import FastPath
 from windlass.serve.gateway.edge.middleware import GatewayMiddleware
 from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.request_trace import watch_lag
@@ -92,7 +92,7 @@ from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionReque
 from windlass.serve.gateway.service import GatewayService, ModelEndpoint
 from windlass.spec.protocol.control import ControlRefusal
 
-ASKED: tuple[type[BaseModel], ...] = (
+REQUEST_BODIES: tuple[type[BaseModel], ...] = (
     CompletionRequest,
     ChatRequest,
     EmbeddingRequest,
@@ -108,7 +108,7 @@ ASKED: tuple[type[BaseModel], ...] = (
     NewRollout,
     *control.BODIES,
 )
-REFUSED = (ErrorReply, ControlRefusal)
+ERROR_BODIES = (ErrorReply, ControlRefusal)
 ADMIN = (
     keys.router,
     tenants.router,
@@ -122,14 +122,14 @@ ADMIN = (
 PAGE_TYPES = sorted({kind.partition(";")[0] for kind in FILES.values()})
 METRICS = gives(None) | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
-BUSY = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
-"""Paths that requests take past the framework."""
+FAST_PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+"""Paths that `edge.fast_path` dispatches without FastAPI."""
 
 router = APIRouter()
 
 
-def build_app(service: GatewayService, access: Access, witness: RequestObserver | None = None) -> FastAPI:
-    """Put the routes, the guard and the fleet of engines together."""
+def build_app(service: GatewayService, access: Access, observer: RequestObserver | None = None) -> FastAPI:
+    """Build the application: routes, middleware and the service behind them."""
     app = Gateway(
         title="Windlass",
         version=__version__,
@@ -140,27 +140,30 @@ def build_app(service: GatewayService, access: Access, witness: RequestObserver 
     )
     app.state.service = service
     app.state.keys_needed = access.keys is not None
-    for each in (router, *ADMIN):
-        app.include_router(each)
-    busy = [route for route in router.routes if isinstance(route, APIRoute) and route.path in BUSY]
-    app.add_middleware(Shortcut, routes=busy, handlers=app.exception_handlers)
-    app.add_middleware(GatewayMiddleware, witness=witness or RequestObserver(service.metrics), access=access)
-    add_handlers(app, [route for each in (router, *ADMIN) for route in each.routes])
+    routers = (router, *ADMIN)
+    for included in routers:
+        app.include_router(included)
+    fast = [route for route in router.routes if isinstance(route, APIRoute) and route.path in FAST_PATHS]
+    app.add_middleware(FastPath, routes=fast, handlers=app.exception_handlers)
+    app.add_middleware(
+        GatewayMiddleware, observer=observer or RequestObserver(service.metrics), access=access
+    )
+    add_handlers(app, [route for included in routers for route in included.routes])
     return app
 
 
 class Gateway(Documented):
-    """The API, with a description of the bodies that serve/gateway/schemas/request_body.py reads, and of who may call what."""
+    """The API; its OpenAPI document also describes the request bodies and the scope that each path needs."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Skip the framework's own tracing, which looks at every request; serve/gateway/observe/traces.py has ours."""
+        """Skip FastAPI's own tracing, which inspects every request; `observe.traces` has ours."""
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         scope["app"] = self
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Let the guard be the first and the last to see a request; it also tells of our mistakes."""
+        """Put GatewayMiddleware outermost: it sees every request first and last, and internal errors."""
         app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), self.exception_handlers)
         for middleware, args, kwargs in reversed(self.user_middleware):
             app = middleware(app, *args, **kwargs)
@@ -168,7 +171,7 @@ class Gateway(Documented):
 
     def describe(self) -> dict[str, Any]:
         document = super().describe()
-        add_schemas(document, (*ASKED, *REFUSED))
+        add_schemas(document, (*REQUEST_BODIES, *ERROR_BODIES))
         add_keys(document, {path: scope_of(path.encode()) or "" for path in document["paths"]})
         return document
 
@@ -184,7 +187,7 @@ def _service(request: Request) -> GatewayService:
     responses=gives(CompletionReply, *BODIES, *MODELS, *TEXTS, *WORK, streams=True),
 )
 async def create_completion(request: Request) -> Response:
-    """Continue one or more prompts; with stream: true, server-sent events of the same shape."""
+    """Continue one or more prompts. With stream: true, the reply is server-sent events of the same shape."""
     return await answer(request, CompletionRequest, _service(request), complete)
 
 
@@ -194,7 +197,7 @@ async def create_completion(request: Request) -> Response:
     responses=gives(ChatReply, *BODIES, *MODELS, *TEXTS, *WORK, streams=True),
 )
 async def create_chat_completion(request: Request) -> Response:
-    """Give the next turn of a conversation; with stream: true, server-sent events of chunks."""
+    """Write the next turn of a conversation. With stream: true, the reply is server-sent events."""
     return await answer(request, ChatRequest, _service(request), converse)
 
 
@@ -214,7 +217,7 @@ async def create_embedding(request: Request) -> Response:
     responses=gives(TokenList, *BODIES, *MODELS, *TEXTS),
 )
 async def create_tokens(request: Request) -> Response:
-    """Count and show the tokens of a text or a conversation, as the model would read them."""
+    """Return the tokens of a text or a conversation, as the model reads them, and their number."""
     return await tokenise(await read(request, TokenizeRequest), _service(request))
 
 
@@ -222,13 +225,13 @@ async def create_tokens(request: Request) -> Response:
     "/v1/detokenize", openapi_extra=takes(DetokenizeRequest), responses=gives(TextReply, *BODIES, *MODELS)
 )
 async def create_text(request: Request) -> Response:
-    """Write the text that token ids stand for."""
+    """Return the text of token ids."""
     return await detokenise(await read(request, DetokenizeRequest), _service(request))
 
 
 @router.post("/v1/dry-run", openapi_extra=takes(DryRunRequest), responses=gives(DryRunReply, *BODIES))
 async def create_dry_run(request: Request) -> Response:
-    """Say what would become of a request: its tokens, whether it fits, how long it would take."""
+    """Check a request without computing it: its tokens, whether it fits, how long it would take, its cost."""
     return await try_out(request, await read(request, DryRunRequest), _service(request))
 
 
@@ -238,64 +241,66 @@ async def create_dry_run(request: Request) -> Response:
     responses=gives(CompleteCallReply, *BODIES),
 )
 async def create_completed_call(request: Request) -> Response:
-    """Offer what could come next in a half-typed call, set its slips right, and write the whole of it."""
+    """Complete a half-typed call: suggestions at the cursor, corrections, and the whole call."""
     return await complete_call(request, await read(request, CompleteCallRequest), _service(request))
 
 
 @router.get("/v1/key", responses=gives(OwnKey))
 async def show_own_key(request: Request) -> Response:
-    """Say what the key of this request may do; of a service without keys, what everybody may."""
+    """Return what the key of this request may do; without keys, what every caller may do."""
     caller = caller_of(request)
     return _json(OwnKey(object="key", id=caller.key, tenant=caller.tenant, scopes=sorted(caller.scopes)))
 
 
 @router.get("/v1/models", responses=gives(ModelList))
 async def list_models(request: Request) -> Response:
-    """List what is served: models, each followed by its adapters."""
-    return _json(ModelList(object="list", data=[_model(desk) for desk in _service(request).desks()]))
+    """List the served models, each followed by its adapters."""
+    return _json(
+        ModelList(object="list", data=[_model(endpoint) for endpoint in _service(request).endpoints()])
+    )
 
 
 @router.get("/v1/models/{model:path}", responses=gives(ServedModelReply, "model_not_found"))
 async def show_model(request: Request, model: str) -> Response:
     """Show a model or an adapter, by any of its names."""
-    return _json(_model(_service(request).desk(model)))
+    return _json(_model(_service(request).endpoint(model)))
 
 
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", responses=gives(HealthReply, is_open=True))
 async def show_health(request: Request) -> Response:
-    """Say that the gateway process lives."""
+    """Return 200 while the gateway process is alive."""
     return _json(HealthReply(status="ok"))
 
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=gives(HealthReply, "engine_unavailable", is_open=True))
 async def show_readiness(request: Request) -> Response:
-    """Say that the engine is connected and has introduced itself; otherwise 503."""
+    """Return 200 once an engine for every model is connected; otherwise 503."""
     _service(request).fleet.check_ready()
     return _json(HealthReply(status="ready"))
 
 
 @router.get("/metrics", response_class=Response, responses=METRICS)
 async def show_metrics(request: Request) -> Response:
-    """Give the figures, as Prometheus reads them; to a tenant's key, those of that tenant."""
+    """Return the metrics in the Prometheus text format; a key of a tenant sees the metrics of that tenant."""
     media_type = "text/plain; version=0.0.4; charset=utf-8"
-    tell, bound = _service(request).metrics.text, caller_of(request).bound
-    text = await asyncio.to_thread(tell, bound)  # milliseconds, which streams would wait
+    metrics, bound = _service(request).metrics, caller_of(request).bound
+    text = await asyncio.to_thread(metrics.text, bound)  # takes milliseconds; streams would wait for it
     return Response(text, media_type=media_type)
 
 
 @router.head("/", include_in_schema=False)
 @router.get("/", response_class=Response, responses=shows("text/html"))
 async def show_page(request: Request) -> Response:
-    """Show the page for people."""
+    """Return the web page."""
     return front_response(request, keys=request.app.state.keys_needed)
 
 
 @router.head("/page/{name}", include_in_schema=False)
 @router.get("/page/{name}", response_class=Response, responses=shows(*PAGE_TYPES))
 async def show_file(request: Request, name: str) -> Response:
-    """Give a file of the page."""
+    """Return a file of the web page."""
     return _found(page_response(request, name))
 
 
@@ -307,7 +312,7 @@ async def show_file(request: Request, name: str) -> Response:
     responses=shows("text/html", model=CodeList),
 )
 async def show_errors(request: Request) -> Response:
-    """List every error code, with its meaning; as facts for those who ask for application/json."""
+    """List every error code with its meaning, as a page or as application/json."""
     return errors_response(request)
 
 
@@ -329,17 +334,17 @@ def _found(response: Response | None) -> Response:
     return response
 
 
-def _model(desk: ModelEndpoint) -> ServedModelReply:
-    offered = desk.offered if desk.is_ready else None
+def _model(endpoint: ModelEndpoint) -> ServedModelReply:
+    model_info = endpoint.model_info if endpoint.is_ready else None
     return ServedModelReply(
-        id=desk.id,
+        id=endpoint.id,
         object="model",
-        created=desk.served.created,
+        created=endpoint.served.created,
         owned_by="windlass",
-        parent=desk.served.id if desk.adapter else None,
-        context_length=offered.context if offered else None,
-        parameters=offered.parameters or None if offered else None,
-        family=offered.family if offered else None,
+        parent=endpoint.served.id if endpoint.adapter else None,
+        context_length=model_info.context if model_info else None,
+        parameters=model_info.parameters or None if model_info else None,
+        family=model_info.family if model_info else None,
     )
 
 
@@ -349,7 +354,7 @@ def _json(reply: ModelList | ServedModelReply | OwnKey | HealthReply) -> Respons
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Hold the connections to the engines for as long as the app runs."""
+    """Keep the connections to the engines while the app runs."""
     service: GatewayService = app.state.service
     running = asyncio.gather(service.run(), watch_lag(service.metrics))
     try:

@@ -1,4 +1,4 @@
-"""What a gateway serves, from its command line: one engine and its models, or what its supervisor says."""
+"""Builds the service from the command line: one engine and its models, or the supervisor's routing table."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from windlass.spec.errors import BadInput
 from windlass.spec.protocol.routing import RoutedReplica, Routing
 
 ENGINE = "engine"
-"""What the only replica of a gateway without a supervisor is called."""
+"""The name of the only replica of a gateway without a supervisor."""
 
 
 def add_served(parser: argparse.ArgumentParser) -> None:
     many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument(
-        "--steering", type=Path, help="Unix socket of the supervisor, which says all of these:"
+        "--supervisor", type=Path, help="Unix socket of the supervisor; replaces the options below"
     )
-    parser.add_argument("--gateway", default="gateway", help="what the supervisor calls this gateway")
+    parser.add_argument("--gateway", default="gateway", help="name of this gateway at the supervisor")
     parser.add_argument("--model", type=Path, **many, help="model directory; repeat")
     parser.add_argument("--name", **many, help="NAME or NAME@VERSION of each --model")
     parser.add_argument("--alias", **many, help="a further name (NAME@prod, or prod)")
@@ -33,29 +33,36 @@ def add_served(parser: argparse.ArgumentParser) -> None:
 
 
 def open_service(args: argparse.Namespace, metrics: Metrics, *, queue: int) -> GatewayService:
-    """Read all models; the engines are looked for once the service runs."""
-    if args.steering is not None:
-        routing = asyncio.run(first_routing(args.steering))
+    """Load all models; the gateway connects to the engines once the service runs."""
+    if args.supervisor is not None:
+        routing = asyncio.run(first_routing(args.supervisor))
         models = tuple(load_routed(model) for model in routing.models)
         fleet = ReplicaFleet(metrics, routing, queue=queue)
         return GatewayService(
-            models, fleet, metrics, routes=routing.routes, steering=args.steering, name=args.gateway
+            models,
+            fleet,
+            metrics,
+            routes=routing.routes,
+            supervisor_socket=args.supervisor,
+            name=args.gateway,
         )
     if args.socket is None or not args.model:
-        raise BadInput("a gateway needs --steering, or --socket, --model and --name")
+        raise BadInput("a gateway needs --supervisor, or --socket, --model and --name")
     models = _models(args)
-    return GatewayService(models, ReplicaFleet(metrics, alone(models, args.socket), queue=queue), metrics)
+    return GatewayService(
+        models, ReplicaFleet(metrics, single_engine(models, args.socket), queue=queue), metrics
+    )
 
 
-def alone(models: tuple[ServedModel, ...], socket: Path) -> Routing:
+def single_engine(models: tuple[ServedModel, ...], socket: Path) -> Routing:
     """Return the routing table of a gateway with one engine."""
     return Routing(0, replicas=[RoutedReplica(ENGINE, str(socket), [served.id for served in models])])
 
 
 def _models(args: argparse.Namespace) -> tuple[ServedModel, ...]:
-    """Read all models; names, aliases and adapters belong to the model of that name."""
+    """Load all models; aliases and adapters belong to the model with the same name."""
     if len(args.model) != len(args.name):
-        raise BadInput(f"{len(args.model)} times --model, but {len(args.name)} times --name")
+        raise BadInput(f"--model is given {len(args.model)} times, but --name {len(args.name)} times")
     models = []
     for folder, name in zip(args.model, args.name, strict=True):
         bare = name.partition("@")[0]

@@ -1,4 +1,4 @@
-"""Who asks: what the guard found out about a request before any route sees it."""
+"""The caller of a request: the key, tenant and scopes that the middleware found."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Caller(msgspec.Struct, frozen=True):
     tenant: str
     scopes: frozenset[str]
     shared_prefix: bool = False
-    """Whether its tenant agreed to share computed beginnings of prompts with others that did."""
+    """Whether its tenant shares cached prefixes with other tenants that do."""
 
     @property
     def bound(self) -> str:
-        """The tenant of which alone it may learn anything; "" for whoever runs the installation."""
+        """The only tenant whose data the caller may see; "" for the operator, who sees all."""
         return "" if self.tenant == DEFAULT else self.tenant
 
 
 ANYONE = Caller(key="", tenant="", scopes=frozenset({USE, ADMIN, METRICS}))
-"""Whoever asks a gateway that was started without keys."""
+"""The caller of a gateway that was started without keys."""
 
 
 def caller_of(request: Request) -> Caller:
-    """Return who asks; a request that no guard has looked at is a mistake of ours."""
+    """Return the caller that the middleware stored in the request's state."""
     caller: Caller = request.scope["state"]["caller"]
     return caller

@@ -1,7 +1,7 @@
-"""The line to the control process, which knows runs, registered models and plans (docs/formats/control.md).
+"""Client of the control process, which knows runs, registered models and plans (docs/formats/control.md).
 
-The gateway has checked who asks; it has a key of its own for the process, and says beside it whose request it
-passes on. HTTP on a Unix socket, one connection for each request: closing it ends what is done for it there.
+The gateway has authenticated the caller; it authenticates itself with its own key and names the caller in a
+header. HTTP on a Unix socket, one connection for each request: closing it cancels the work there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import httptools
 from windlass.http.errors import ApiError
 
 ANSWER_S = 45.0
-"""For an answer to begin, and to be whole; the longest, a plan, takes at most 30 s there."""
+"""Timeout for the head of an answer, and for the whole; a plan, the slowest, takes at most 30 s."""
 SILENT_S = 30.0
-"""Without a byte of a stream; the process says something every 10 s."""
+"""Timeout without a byte of a stream; the process sends something every 10 s."""
 RETRY_S = 2.0
 READ_BYTES = 1 << 16
 
@@ -31,13 +31,13 @@ class Upstream:
 
     @classmethod
     def at(cls, socket: Path) -> Upstream:
-        """Return the line to a socket beside which the gateways' key lies."""
+        """Return the client for a socket; the gateways' key is in the file beside it (.key)."""
         return cls(socket, socket.with_suffix(".key").read_text())
 
-    async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> ControlReply:
-        """Pass a request on, and wait for the head of its answer, which whoever asks closes.
+    async def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> ControlReply:
+        """Forward a request and wait for the head of the reply; the caller of this must close the reply.
 
-        Headers and path go out as they are: nothing in them may come from a client unchecked.
+        Headers and path are sent as they are: the caller must check what comes from a client.
         """
         own = {"host": "localhost", "connection": "close", "authorization": f"Bearer {self._key}"}
         sent = own | {"content-length": str(len(body))} | dict(headers)
@@ -45,13 +45,13 @@ class Upstream:
         head = "".join(f"{line}\r\n" for line in lines) + "\r\n"
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await self._ask(head.encode("ascii") + body)
+                return await self._send(head.encode("ascii") + body)
         except TimeoutError:
-            raise absent(f"did not answer within {ANSWER_S:.0f} s") from None
+            raise unavailable(f"did not answer within {ANSWER_S:.0f} s") from None
         except OSError:
-            raise absent("is not there") from None
+            raise unavailable("is not running") from None
 
-    async def _ask(self, request: bytes) -> ControlReply:
+    async def _send(self, request: bytes) -> ControlReply:
         reader, writer = await asyncio.open_unix_connection(self._socket)
         answer = ControlReply(reader, writer)
         try:
@@ -64,7 +64,7 @@ class Upstream:
 
 
 class ControlReply:
-    """What the process says: its status and type at once, the body as it comes."""
+    """The reply of the control process: status and content type at once, the body as it arrives."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
         self.kind = ""
@@ -78,22 +78,22 @@ class ControlReply:
         return int(self._parser.get_status_code())
 
     async def begin(self) -> None:
-        """Read until the head is there."""
+        """Read until the head has arrived."""
         while not self._has_begun:
             await self._read()
 
     async def whole(self) -> bytes:
-        """Return the body once it is whole."""
+        """Return the whole body."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 while not self._has_ended:
                     await self._read()
         except TimeoutError:
-            raise absent(f"did not finish within {ANSWER_S:.0f} s") from None
+            raise unavailable(f"did not finish within {ANSWER_S:.0f} s") from None
         return b"".join(self._pieces)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes."""
+        """Yield the body as it arrives."""
         while True:
             pieces, self._pieces = self._pieces, []
             if pieces:
@@ -104,7 +104,7 @@ class ControlReply:
                 async with asyncio.timeout(SILENT_S):
                     await self._read()
             except TimeoutError:
-                raise absent(f"said nothing for {SILENT_S:.0f} s") from None
+                raise unavailable(f"sent nothing for {SILENT_S:.0f} s") from None
 
     def close(self) -> None:
         self._writer.close()
@@ -119,7 +119,7 @@ class ControlReply:
             raise
         except (OSError, httptools.HttpParserError):
             pass
-        raise absent("ended in the middle of its answer")
+        raise unavailable("closed the connection in the middle of its answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"content-type":
@@ -135,6 +135,6 @@ class ControlReply:
         self._has_ended = True
 
 
-def absent(what: str) -> ApiError:
-    """Return the refusal where the process cannot be asked."""
+def unavailable(what: str) -> ApiError:
+    """Return the error for a control process that cannot be reached."""
     return ApiError("control_unavailable", f"the control process {what}", retry_after_s=RETRY_S)

@@ -1,8 +1,8 @@
-"""Idempotency-Key: a request that is sent again is answered as it was, and computed once.
+"""Idempotency-Key: a repeated request gets the stored answer and is computed only once.
 
-The same key and the same body within a day give the stored answer, on whichever gateway; while the first
-is under way, 409; with another body, 422. Only finished answers are kept: what failed may be tried again.
-A stream is not kept, and so not asked for with a key.
+The same key and the same body within a day give the stored answer, on every gateway; while the first request
+is in progress, 409; with another body, 422. Only finished answers are stored: a failed request may be
+repeated. Streams are not stored, so a stream with a key is refused.
 """
 
 from __future__ import annotations
@@ -35,54 +35,56 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def repeatable(request: Request, *, stream: bool) -> Repeatable | None:
-    """Return what a request with a key is known by, or None when it has no key."""
+    """Return the identity of a request with an Idempotency-Key, or None without one."""
     key = only(request, HEADER)
     if key is None:
         return None
     if not _KEY.fullmatch(key):
         raise ApiError("invalid_header", "Idempotency-Key must be 1 to 255 visible ASCII characters")
     if stream:
-        raise ApiError("invalid_header", "Idempotency-Key is not for streams; leave it out, or stream: false")
-    asked = request.url.path.encode() + b"\n" + _canonical.encode(request.state.body)
-    return Repeatable(caller_of(request).tenant, key, asked)
+        raise ApiError(
+            "invalid_header", "Idempotency-Key is not for streams; remove it, or set stream: false"
+        )
+    content = request.url.path.encode() + b"\n" + _canonical.encode(request.state.body)
+    return Repeatable(caller_of(request).tenant, key, content)
 
 
 async def once(
-    asked: Repeatable, database: Database | None, claimant: str, work: Callable[[], Awaitable[Response]]
+    idempotent: Repeatable, database: Database | None, claimant: str, work: Callable[[], Awaitable[Response]]
 ) -> Response:
-    """Answer from what is stored, or do the work and store it."""
+    """Return the stored answer, or do the work and store its answer."""
     if database is None:
         raise ApiError("invalid_header", "Idempotency-Key needs a state database, and this server has none")
-    found = await asyncio.to_thread(claim, database, asked, claimant, time.time())
+    found = await asyncio.to_thread(claim, database, idempotent, claimant, time.time())
     if found.state == "answered":
         return Response(found.body, media_type="application/json", headers={REPEATED: "true"})
     if found.state == "running":
-        message = "a request with this Idempotency-Key is under way"
+        message = "a request with this Idempotency-Key is in progress"
         raise ApiError("idempotency_in_progress", message, retry_after_s=RETRY_S)
     if found.state == "different":
         raise ApiError("idempotency_mismatch", "this Idempotency-Key was used for another request")
-    return await _claimed(asked, database, claimant, work)
+    return await _claimed(idempotent, database, claimant, work)
 
 
 async def _claimed(
-    asked: Repeatable, database: Database, claimant: str, work: Callable[[], Awaitable[Response]]
+    idempotent: Repeatable, database: Database, claimant: str, work: Callable[[], Awaitable[Response]]
 ) -> Response:
-    """Do the work that was claimed; whatever ends it early gives the claim up."""
+    """Do the claimed work; release the claim if it fails or is cancelled."""
     body = None
     try:
         response = await work()
         body = bytes(response.body).decode() if response.status_code == 200 else None
     finally:
-        await asyncio.shield(asyncio.to_thread(_settle, asked, database, claimant, body))
+        await asyncio.shield(asyncio.to_thread(_settle, idempotent, database, claimant, body))
     return response
 
 
-def _settle(asked: Repeatable, database: Database, claimant: str, body: str | None) -> None:
-    """Keep the answer or give the claim up; a state that is away does not spoil an answer that is there."""
+def _settle(idempotent: Repeatable, database: Database, claimant: str, body: str | None) -> None:
+    """Store the answer or release the claim; if the database fails, the client still gets the answer."""
     try:
         if body is None:
-            release(database, asked, claimant)
+            release(database, idempotent, claimant)
         else:
-            keep(database, asked, claimant, body, time.time())
+            keep(database, idempotent, claimant, body, time.time())
     except (StoreFailed, Damaged) as error:
-        log.warning("%s: the answer is not kept: %s", claimant, error)
+        log.warning("%s: the answer is not stored: %s", claimant, error)

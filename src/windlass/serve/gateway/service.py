@@ -1,8 +1,8 @@
-"""What every route works with: the models that are served, what their names mean, and the way to the engines.
+"""The service behind all routes: the served models, the meaning of their names, and admission to the engines.
 
 A request names a model, "NAME" or "NAME@VERSION", or an adapter of one, "NAME:ADAPTER" or just "ADAPTER".
-A bare name is a route: versions have parts of it. The desk for a name knows the vocabulary, the limits and
-what to tell the engine.
+A bare name is a route, which splits its traffic between versions. A ModelEndpoint is what a name resolves to:
+the tokenizer, the limits and the version that the engine is sent.
 """
 
 from __future__ import annotations
@@ -38,58 +38,60 @@ from windlass.store.database import Database
 
 ENCODERS = {"bert"}
 NO_SHADOW, SHORT_ANSWERS = 1, 2
-"""Levels of the brown-out ladder (limits/brown_out.py) from which the service does less of these."""
+"""Brown-out levels (`limits.brown_out`) at which shadow copies stop and default answers get shorter."""
 OPENING = 256
-"""Characters, or tokens, by which a conversation is told from others."""
-NO_ROOM = frozenset({"queue_full", "overloaded", "deadline_unreachable"})
-"""Refusals that more replicas would help against, as against a caller's own limits they would not."""
+"""Characters, or tokens, at the start of a conversation that identify it."""
+NO_CAPACITY = frozenset({"queue_full", "overloaded", "deadline_unreachable"})
+"""Refusals that more replicas would prevent; a caller's own limits are not among them."""
 LONG_TEXT_CHARS = 8192
-"""Longer texts are tokenised in a thread, so that other streams go on."""
+"""Longer texts are tokenised in a thread, so that they do not delay other streams."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class GatewayService:
-    """All models, and what they share."""
+    """All served models, and what they share."""
 
     models: tuple[ServedModel, ...]
     fleet: ReplicaFleet
     metrics: Metrics
     admission: Admission = field(default_factory=Unlimited)
     database: Database | None = None
-    """The service's state; a gateway of its own has none."""
+    """The service's records; None in a gateway that runs on its own."""
     prompts: PromptLog | None = None
-    """Where prompts are kept, if anywhere."""
+    """The prompt log, if the operator enables one."""
     deadline_s: float | None = None
-    """The longest that any answer may take."""
+    """The longest time that any answer may take."""
     price: Price | None = None
-    """What tokens cost, where somebody said so."""
+    """The price of tokens, if the job file gives one."""
     routes: dict[str, Route] = field(default_factory=dict)
     brownout: int = 0
-    steering: Path | None = None
-    """Where the supervisor is, if there is one, and what it calls this gateway."""
+    supervisor_socket: Path | None = None
+    """The supervisor's Unix socket, if there is one; `name` is what it calls this gateway."""
     name: str = "gateway"
     control: Upstream | None = None
-    """The control process, where the service has one."""
+    """The control process, if the service has one."""
 
     def __post_init__(self) -> None:
-        # Of all that ever were: a version may leave while a request for it is made ready.
+        # Versions that were removed stay here: a request for one may still be in preparation.
         self._languages = {served.id: served.language for served in self.models}
         self.routes = self.routes or default_routes(self.models)
 
     async def run(self) -> None:
-        """Keep in touch with the engines, and with the supervisor if there is one."""
+        """Maintain the connections to the engines, the quotas, and the connection to the supervisor."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self.admission.run())
-            if self.steering is not None:
-                group.create_task(SupervisorClient(self.steering, self.name, self.fleet, self.apply).run())
+            if self.supervisor_socket is not None:
+                group.create_task(
+                    SupervisorClient(self.supervisor_socket, self.name, self.fleet, self.apply).run()
+                )
 
     async def apply(self, routing: Routing) -> None:
-        """Take a routing table: read models that are new, then send requests as it says.
+        """Apply a routing table: load models that are new, then route requests by it.
 
-        A version whose files cannot be read takes no part; the supervisor is told.
+        A version whose files cannot be read gets no requests; the gateway reports it to the supervisor.
         """
         known = {served.id: served for served in self.models}
         models = []
@@ -103,59 +105,59 @@ class GatewayService:
         self.routes = {bare: _readable(route, names) for bare, route in routing.routes.items()}
         self.fleet.apply(routing)
 
-    async def ask(
-        self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None, journey: RequestTrace
+    async def submit(
+        self, caller: Caller, requests: Sequence[Work], deadline: Deadline | None, trace: RequestTrace
     ) -> RequestHandle:
-        """Ask the engines, if there is room; whoever asks closes the ticket, whatever happens."""
-        journey.prepare()
+        """Admit requests and send them to the engines; the caller of this must close the handle."""
+        trace.prepare()
         if caller.shared_prefix:
             requests = sharing(requests)
-        wish = request_cost(requests, deadline)
-        grant = await self._admit(caller, wish)
+        cost = request_cost(requests, deadline)
+        grant = await self._admit(caller, cost)
         try:
-            ticket = self.fleet.ask(requests, self._fallbacks(requests[0]))
+            handle = self.fleet.submit(requests, self._fallbacks(requests[0]))
         except ApiError:
             grant.settle(0)
             raise
-        self.metrics.model(wish.model).prompt_tokens.inc(wish.prompt_tokens)
-        journey.limits = grant.headers
-        journey.follow(ticket, wish.prompt_tokens)
+        self.metrics.model(cost.model).prompt_tokens.inc(cost.prompt_tokens)
+        trace.limits = grant.headers
+        trace.follow(handle, cost.prompt_tokens)
         if self.prompts is not None:
             for served in self.models:
-                if served.id == wish.model:  # none is, where the version has left meanwhile
-                    self.prompts.put(journey.request_id, caller, requests, served.text.decode)
-        ticket.at_first(grant.began)
-        ticket.at_end(lambda: grant.settle(wish.prompt_tokens + ticket.tokens))
+                if served.id == cost.model:  # none, if the version was removed meanwhile
+                    self.prompts.put(trace.request_id, caller, requests, served.text.decode)
+        handle.at_first(grant.began)
+        handle.at_end(lambda: grant.settle(cost.prompt_tokens + handle.tokens))
         if max(self.brownout, self.admission.level) < NO_SHADOW:
             self._shadow(requests, random.random())
-        return ticket
+        return handle
 
     def default_tokens(self, usual: int) -> int:
-        """Return how long an answer may be whose length nobody gave: less at a level of the ladder."""
+        """Return the default answer length: a quarter of the usual one from brown-out level 2 on."""
         browned_out = max(self.brownout, self.admission.level) >= SHORT_ANSWERS
         return max(1, usual // 4) if browned_out else usual
 
-    async def _admit(self, caller: Caller, wish: RequestCost) -> Grant:
-        """Let a request in; that there is no room for one is told to whoever could make room."""
+    async def _admit(self, caller: Caller, cost: RequestCost) -> Grant:
+        """Admit a request; report a lack of capacity to the supervisor, which may add replicas."""
         try:
-            return await self.admission.admit(caller, wish)
+            return await self.admission.admit(caller, cost)
         except ApiError as error:
-            if error.code in NO_ROOM:
-                self.fleet.reports.refused(wish.model)
+            if error.code in NO_CAPACITY:
+                self.fleet.reports.refused(cost.model)
             raise
 
-    def desks(self) -> list[ModelEndpoint]:
-        """Return a desk for every model, each followed by those of its adapters."""
+    def endpoints(self) -> list[ModelEndpoint]:
+        """Return an endpoint for every model, each followed by those of its adapters."""
         return [
             ModelEndpoint(self, served, adapter)
             for served in self.models
             for adapter in ("", *served.adapters)
         ]
 
-    def desk(self, name: str, conversation: str = "") -> ModelEndpoint:
-        """Return the desk for a name; refuse a name that nothing here has.
+    def endpoint(self, name: str, conversation: str = "") -> ModelEndpoint:
+        """Return the endpoint for a name; raise ApiError for an unknown name.
 
-        Requests of one conversation, whatever tells it from others, meet the same version.
+        Requests with the same `conversation` get the same version.
         """
         found = self._find(name, conversation)
         if found is not None:
@@ -171,10 +173,10 @@ class GatewayService:
         raise self._no_model(name)
 
     def _find(self, name: str, conversation: str) -> tuple[ServedModel, bool] | None:
-        """Return the version that answers a name, and whether it only stands in for another."""
+        """Return the version that answers a name, and whether it is a standby for another."""
         route = self.routes.get(name)
         if route is not None and len(route.weights) == 1 and not route.standby:
-            (name,) = route.weights  # nothing to choose from
+            (name,) = route.weights  # only one version
             return next((served, False) for served in self.models if served.id == name)
         if route is not None and (route.weights or route.standby):
             place = place_of(conversation) if conversation else random.random()
@@ -191,16 +193,16 @@ class GatewayService:
             return None
 
     def _fallbacks(self, request: Work) -> list[str]:
-        """Return the versions that can go on with a request: of the same name, with the same vocabulary."""
+        """Return the versions that can continue a request: same model name, same vocabulary."""
         route = self.routes.get(request.model.partition("@")[0])
         if route is None or (isinstance(request, Generate) and request.adapter):
             return []
         own, known = request.model, self._languages
         others = [*(version for version, weight in route.weights.items() if weight > 0), *route.standby]
-        return [each for each in others if each != own and known[each] == known[own]]
+        return [version for version in others if version != own and known[version] == known[own]]
 
     def _shadow(self, requests: Sequence[Work], draw: float) -> None:
-        """Copy requests to versions that are tried in the shadow; nobody waits for those answers."""
+        """Copy requests to shadow versions; their answers are discarded."""
         route = self.routes.get(requests[0].model.partition("@")[0])
         own, known = requests[0].model, self._languages
         for version, share in route.shadow.items() if route is not None else ():
@@ -208,19 +210,20 @@ class GatewayService:
                 continue
             if known[version] == known[own]:
                 copies = [
-                    msgspec.structs.replace(each, id=f"{each.id}~shadow", model=version) for each in requests
+                    msgspec.structs.replace(request, id=f"{request.id}~shadow", model=version)
+                    for request in requests
                 ]
-                self.fleet.ask(copies, shadow=True)
+                self.fleet.submit(copies, shadow=True)
 
     def _no_model(self, name: str) -> ApiError:
-        known = [desk.id for desk in self.desks()]
-        there = f"'{known[0]}' is" if len(known) == 1 else did_you_mean(name[:100], known)
-        message = f"model {shown(name)} is not served here; {there}"
+        known = [endpoint.id for endpoint in self.endpoints()]
+        hint = f"'{known[0]}' is" if len(known) == 1 else did_you_mean(name[:100], known)
+        message = f"model {shown(name)} is not served here; {hint}"
         return ApiError("model_not_found", message, param="model", allowed={"enum": known[:64]})
 
 
 def default_routes(models: Sequence[ServedModel]) -> dict[str, Route]:
-    """Let the bare name of every model mean the first one of that name."""
+    """Route the bare name of every model to the first version of that name."""
     routes: dict[str, Route] = {}
     for served in models:
         routes.setdefault(served.id.partition("@")[0], Route({served.id: 1.0}))
@@ -228,9 +231,9 @@ def default_routes(models: Sequence[ServedModel]) -> dict[str, Route]:
 
 
 def conversation_of(tenant: str, user: str | None, opening: str | list[int]) -> str:
-    """Return what requests of one conversation have in common: their user, or how they begin.
+    """Return the key of a conversation: the tenant, with the user or the start of the prompt.
 
-    Vectors of one tenant are compared with one another, so all of them are of one conversation.
+    A tenant compares its embeddings, so they all count as one conversation and get the same version.
     """
     return f"{tenant}\0{user or opening[:OPENING]}"
 
@@ -245,19 +248,21 @@ def _readable(route: Route, known: set[str]) -> Route:
 
 
 def sharing(requests: Sequence[Work]) -> Sequence[Work]:
-    """Return the requests of a tenant that agreed to share what was computed for them."""
+    """Mark the requests of a tenant that agreed to share cached prefixes with other tenants."""
     return [
-        msgspec.structs.replace(each, shared_prefix=True) if isinstance(each, Generate) else each
-        for each in requests
+        msgspec.structs.replace(request, shared_prefix=True) if isinstance(request, Generate) else request
+        for request in requests
     ]
 
 
 def request_cost(requests: Sequence[Work], deadline: Deadline | None = None) -> RequestCost:
-    """Add up what requests for one model ask for; answers to the same prompt read it once."""
+    """Return the cost of all requests for one model; a prompt that several answers share counts once."""
     first, deadline_s = requests[0], deadline.seconds if deadline else None
     if len(requests) == 1 and isinstance(first, Generate):
-        read, most = len(first.tokens), first.max_tokens
-        return RequestCost(first.model, 1, read, most, first.priority, deadline_s, max(0, first.logprobs))
+        prompt_tokens, alternatives = len(first.tokens), max(0, first.logprobs)
+        return RequestCost(
+            first.model, 1, prompt_tokens, first.max_tokens, first.priority, deadline_s, alternatives
+        )
     prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
     inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
     return RequestCost(
@@ -272,20 +277,20 @@ def request_cost(requests: Sequence[Work], deadline: Deadline | None = None) -> 
 
 
 def _no_adapter(served: ServedModel, adapter: str) -> ApiError:
-    there = did_you_mean(adapter[:100], list(served.adapters)) if served.adapters else "it is served alone"
+    hint = did_you_mean(adapter[:100], list(served.adapters)) if served.adapters else "it has no adapters"
     return ApiError(
-        "model_not_found", f"'{served.id}' has no adapter {shown(adapter)}; {there}", param="model"
+        "model_not_found", f"'{served.id}' has no adapter {shown(adapter)}; {hint}", param="model"
     )
 
 
 class ModelEndpoint(msgspec.Struct, frozen=True, dict=True):
-    """Where requests for one model, with or without an adapter, are taken."""
+    """What a model name resolves to: a served version, with or without an adapter."""
 
     service: GatewayService
     served: ServedModel
     adapter: str = ""
     standby: bool = False
-    """Whether it only stands in, because no replica of the wanted version is there."""
+    """Whether it is a standby, because the wanted version has no replica."""
 
     @property
     def id(self) -> str:
@@ -297,53 +302,53 @@ class ModelEndpoint(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def model(self) -> str:
-        """Return the version; the fleet tells each replica what it calls it."""
+        """Return the version that requests are sent to."""
         return self.served.id
 
     @property
     def is_ready(self) -> bool:
         return self.service.fleet.is_known(self.served.id)
 
-    async def meet(self) -> None:
-        """Wait for the first engine that has the model."""
-        await self.service.fleet.meet(self.served.id)
+    async def wait_until_ready(self) -> None:
+        """Wait until an engine with the model has connected."""
+        await self.service.fleet.wait_until_known(self.served.id)
 
     @property
-    def offered(self) -> ModelInfo:
-        """Return what an engine said about the model; there must have been one."""
-        return self.service.fleet.offered(self.served.id)
+    def model_info(self) -> ModelInfo:
+        """Return what an engine reported about the model; raise ApiError if none has connected yet."""
+        return self.service.fleet.model_info(self.served.id)
 
     @property
     def writer(self) -> ModelInfo:
-        """Return what the engine said about the model, if it can write text."""
-        offered = self.offered
-        if offered.family in ENCODERS:
+        """Return what the engine reported about the model; raise ApiError if it cannot generate text."""
+        model_info = self.model_info
+        if model_info.family in ENCODERS:
             raise ApiError(
                 "wrong_model_kind",
-                f"'{self.id}' is an encoder ({offered.family}); it makes embeddings and writes no text",
+                f"'{self.id}' is an encoder ({model_info.family}); it makes embeddings and writes no text",
                 param="model",
             )
-        return offered
+        return model_info
 
     @cached_property
     def stop_tokens(self) -> list[int]:
-        """The tokens that end an answer; a configuration may name some that the model lacks."""
-        vocabulary = self.offered.vocabulary
+        """The tokens that end an answer, without those that are outside the model's vocabulary."""
+        vocabulary = self.model_info.vocabulary
         return [token for token in self.served.stop_tokens if token < vocabulary]
 
     async def encode(self, prompt: str | list[int], *, special: bool, param: str) -> list[int]:
-        """Return the token ids of a prompt, which are all known to the model."""
+        """Return the token ids of a prompt; raise ApiError for ids outside the vocabulary."""
         if isinstance(prompt, str):
             try:
                 return await self._tokenise(prompt, special, param)
             except ApiError as error:
                 error.param = param
                 raise
-        check_tokens(prompt, self.offered.vocabulary, param)
+        check_tokens(prompt, self.model_info.vocabulary, param)
         return prompt
 
     async def _tokenise(self, prompt: str, special: bool, param: str) -> list[int]:
-        encode, context = self.served.text.encode, self.offered.context
+        encode, context = self.served.text.encode, self.model_info.context
         if len(prompt) <= LONG_TEXT_CHARS:
             tokens = encode(prompt, special=special, context=context)
         else:
@@ -356,7 +361,7 @@ class ModelEndpoint(msgspec.Struct, frozen=True, dict=True):
 
 
 def check_tokens(tokens: Sequence[int], vocabulary: int, param: str) -> None:
-    """Refuse ids that the model does not have."""
+    """Raise ApiError for ids outside the vocabulary."""
     worst = max(tokens, default=0)
     if worst >= vocabulary:
         raise ApiError(

@@ -1,4 +1,4 @@
-"""The figures of one process, and the text that tells those of all."""
+"""The metrics of one process, and the text that reports those of all."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from windlass.serve.metrics.multiprocess import ReadMetrics, fold, line_of, merge_boards, read_others
+from windlass.serve.metrics.multiprocess import ReadMetrics, fold, line_of, merge_registries, read_others
 from windlass.serve.metrics.series import Counter, Family, Figure, Gauge, Histogram, Key, Merge, S, Totals
 
-BOARD_BYTES = 1 << 20
-"""Room for 131,072 numbers; what is never touched takes no memory."""
+REGISTRY_BYTES = 1 << 20
+"""Space for 131,072 numbers; pages that are never written take no memory."""
 
 
 class MetricsRegistry:
-    """The figures of this process; without a folder they are its own affair."""
+    """The metrics of this process; without a folder they are not shared with other processes."""
 
     def __init__(self, folder: Path | None = None, name: str = "") -> None:
         self.figures: list[Figure] = []
-        """What may be told, whether or not it has been counted yet."""
+        """All metrics that were declared, counted yet or not."""
         self._folder = folder
         self._name = name or f"{os.getpid()}-{os.urandom(4).hex()}"
         self._series: dict[Key, int] = {}
@@ -58,22 +58,22 @@ class MetricsRegistry:
         return self._family(Histogram, Figure(name, "histogram", text, labels, bounds))
 
     def totals(self) -> Totals:
-        """Return what all boards of the folder say together."""
-        boards = [ReadMetrics(True, self._read())]
+        """Return the merged numbers of all registries in the folder."""
+        registries = [ReadMetrics(True, self._read())]
         if self._folder is not None:
-            boards += read_others(self._folder, self._name)
-        return merge_boards(boards)
+            registries += read_others(self._folder, self._name)
+        return merge_registries(registries)
 
     def text(self, only: Mapping[str, str] | None = None) -> bytes:
-        """Return everything as Prometheus reads it, or only series that have these labels, with these values.
+        """Return all series in Prometheus' text format, or only those that have these labels and values.
 
-        Any thread may ask.
+        Thread-safe.
         """
         totals = self.totals()
         if only is not None:
-            asked = set(only.items())
-            totals = {k: n for k, n in totals.items() if asked <= set(zip(k[0].labels, k[1], strict=True))}
-        return generate_latest(_Told(totals))
+            wanted = set(only.items())
+            totals = {k: n for k, n in totals.items() if wanted <= set(zip(k[0].labels, k[1], strict=True))}
+        return generate_latest(_TotalsCollector(totals))
 
     def _alone(self, kind: type[S], figure: Figure) -> S:
         self.figures.append(figure)
@@ -91,12 +91,12 @@ class MetricsRegistry:
         return kind(self._numbers, at, figure)
 
     def _place(self, figure: Figure) -> int:
-        """Return where a series may count: where another one of its figure did, or at the end."""
+        """Return the index for a new series: of a dropped series of the same metric, or the next free one."""
         if self._free.get(figure):
             at = self._free[figure].pop()
             self._numbers[at] = 0.0
             return at
-        assert self._used + figure.size <= len(self._numbers), "a board of figures is full"
+        assert self._used + figure.size <= len(self._numbers), "the registry is full"
         self._used += figure.size
         return self._used - figure.size
 
@@ -109,8 +109,8 @@ class MetricsRegistry:
         return {key: list(self._numbers[at : at + key[0].size]) for key, at in list(self._series.items())}
 
 
-class _Told(Collector):
-    """Totals in the shape that Prometheus' own library prints."""
+class _TotalsCollector(Collector):
+    """Totals as the metric families that Prometheus' own library prints."""
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
@@ -145,14 +145,14 @@ def _cumulative(bounds: tuple[float, ...], counts: list[float]) -> Iterator[tupl
 
 def _map(folder: Path | None, name: str) -> mmap.mmap:
     if folder is None:
-        return mmap.mmap(-1, BOARD_BYTES)
+        return mmap.mmap(-1, REGISTRY_BYTES)
     with (folder / f"{name}.values").open("w+b") as file:
-        file.truncate(BOARD_BYTES)
-        return mmap.mmap(file.fileno(), BOARD_BYTES)
+        file.truncate(REGISTRY_BYTES)
+        return mmap.mmap(file.fileno(), REGISTRY_BYTES)
 
 
 def _open_list(folder: Path, name: str) -> int:
-    """Make the list of series; it gets its name once it is locked, lest it be taken for an ended one."""
+    """Create the list of series; it is locked before it gets its name, so it never looks ended."""
     folder.mkdir(parents=True, exist_ok=True)
     fold(folder)
     part = folder / f"{name}.part"

@@ -1,4 +1,4 @@
-"""The boards of other processes: read, merged, and folded together once their process has ended."""
+"""The registries of other processes: read, merged, and folded together once their process has ended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ NUMBER_BYTES = 8
 
 @dataclass(frozen=True)
 class ReadMetrics:
-    """A board as it was found."""
+    """A registry as it was read."""
 
     lives: bool
     totals: Totals
 
 
-def merge_boards(boards: Iterable[ReadMetrics]) -> Totals:
-    """Add boards up. What one source tells every gateway is kept from the living only, and once."""
+def merge_registries(registries: Iterable[ReadMetrics]) -> Totals:
+    """Merge registries. Gauges, and series merged by maximum, count only while their process lives."""
     merged: Totals = {}
-    for board in boards:
-        for key, numbers in board.totals.items():
+    for registry in registries:
+        for key, numbers in registry.totals.items():
             once = key[0].kind == "gauge" or key[0].merge == "max"
-            if (once and not board.lives) or any(map(math.isnan, numbers)):
+            if (once and not registry.lives) or any(map(math.isnan, numbers)):
                 continue
             before = merged.get(key)
             if before is None:
@@ -43,25 +43,28 @@ def merge_boards(boards: Iterable[ReadMetrics]) -> Totals:
 
 
 def read_others(folder: Path, name: str = "") -> list[ReadMetrics]:
-    """Read the boards of all other processes, and what is left of boards that were folded."""
+    """Read the registries of all other processes, and the totals of those that were folded."""
     with _folding(folder, fcntl.LOCK_SH):
         ended, folded = _read_ended(folder)
         others = [p for p in sorted(folder.glob("*.series")) if p.stem != name and p.stem not in folded]
-        return [ReadMetrics(False, ended), *(ReadMetrics(_lives(path), _read_board(path)) for path in others)]
+        return [
+            ReadMetrics(False, ended),
+            *(ReadMetrics(_lives(path), _read_registry(path)) for path in others),
+        ]
 
 
 def fold(folder: Path) -> None:
-    """Put the counters of ended processes into one file, so that restarts leave no heap of boards.
+    """Fold the counters of ended processes into one file, so that restarts do not pile up files.
 
-    The file names what it holds: boards that were folded and not yet deleted are not counted twice.
+    The file names what it holds: registries that were folded and not yet deleted are not counted twice.
     """
     with _folding(folder, fcntl.LOCK_EX):
         ended, folded = _read_ended(folder)
         gone = [p for p in folder.glob("*.series") if p.stem not in folded and not _lives(p)]
         if not gone:
             return
-        totals = merge_boards(
-            [ReadMetrics(False, ended), *(ReadMetrics(False, _read_board(path)) for path in gone)]
+        totals = merge_registries(
+            [ReadMetrics(False, ended), *(ReadMetrics(False, _read_registry(path)) for path in gone)]
         )
         names = sorted({*folded, *(path.stem for path in gone)})
         series = [json.loads(line_of(*key, 0)) | {"numbers": numbers} for key, numbers in totals.items()]
@@ -75,14 +78,14 @@ def fold(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _folding(folder: Path, how: int) -> Iterator[None]:
-    """Nobody reads while somebody folds: a board would be missed, or counted twice."""
+    """Lock out readers while a process folds: they would miss a registry, or count it twice."""
     with (folder / "fold.lock").open("w") as lock:
         fcntl.flock(lock, how)
         yield
 
 
 def _lives(path: Path) -> bool:
-    """Tell whether a process holds the lock of its list; the system lets go of it with the process."""
+    """Whether a process holds the lock of its list; the system releases it when the process ends."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -93,13 +96,13 @@ def _lives(path: Path) -> bool:
     return False
 
 
-def _read_board(path: Path) -> Totals:
-    """Read the series of a board; one whose process is just being born, or was just folded, has none."""
+def _read_registry(path: Path) -> Totals:
+    """Read the series of a registry; one that is just being created, or was just folded, has none."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
         with path.with_suffix(".values").open("rb") as file:
-            told = [json.loads(line) for line in lines if line.endswith(b"\n")]
-            keys = {each["at"]: _key(each) for each in told}  # the last that came to a place has it
+            listed = [json.loads(line) for line in lines if line.endswith(b"\n")]
+            keys = {series["at"]: _key(series) for series in listed}  # the newest series at an index owns it
             ends = [at + figure.size for at, (figure, _) in keys.items()]
             numbers = memoryview(file.read(NUMBER_BYTES * max(ends, default=0))).cast("d")
     except FileNotFoundError:
@@ -109,18 +112,18 @@ def _read_board(path: Path) -> Totals:
 
 def _read_ended(folder: Path) -> tuple[Totals, frozenset[str]]:
     try:
-        told = json.loads((folder / ENDED).read_text())
+        ended = json.loads((folder / ENDED).read_text())
     except FileNotFoundError:
         return {}, frozenset()
-    return {_key(series): series["numbers"] for series in told["series"]}, frozenset(told["boards"])
+    return {_key(series): series["numbers"] for series in ended["series"]}, frozenset(ended["boards"])
 
 
 def line_of(figure: Figure, values: tuple[str, ...], at: int) -> bytes:
     return json.dumps({"figure": asdict(figure), "values": values, "at": at}).encode() + b"\n"
 
 
-def _key(told: dict[str, object]) -> Key:
-    figure, values = told["figure"], told["values"]
+def _key(series: dict[str, object]) -> Key:
+    figure, values = series["figure"], series["values"]
     assert isinstance(figure, dict)
     assert isinstance(values, list)
     fields = figure | {"labels": tuple(figure["labels"]), "bounds": tuple(figure["bounds"])}

@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms: places in mapped memory, with what they mean.
+"""Counters, gauges and histograms: numbers in mapped memory, and their descriptions.
 
 One thread of a process writes; eight aligned bytes are written at once, so a reader in another process never
 sees half a number.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 MAX_SERIES = 256
-"""Of one figure on one board; label values beyond are counted as OTHER."""
+"""Max series of one metric in one registry; further label values are counted as OTHER."""
 OTHER = "other"
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -22,7 +22,7 @@ Merge = Literal["sum", "max"]
 
 @dataclass(frozen=True)
 class Figure:
-    """What is measured. A gauge that all gateways hear from one source is merged by its maximum."""
+    """A metric. A gauge that every gateway gets from one source is merged by its maximum."""
 
     name: str
     kind: Kind
@@ -71,7 +71,7 @@ class Gauge:
         self._numbers[self._at] -= amount
 
     def clear(self) -> None:
-        """Tell nothing until it is set again."""
+        """Report nothing until it is set again."""
         self._numbers[self._at] = math.nan
 
 
@@ -95,7 +95,7 @@ S = TypeVar("S", Counter, Gauge, Histogram)
 
 
 class Family(Generic[S]):
-    """The series of one figure, by the values of its labels."""
+    """The series of one metric, by the values of its labels."""
 
     def __init__(self, figure: Figure, make: Callable[[Key], S], free: Callable[[Key], None]) -> None:
         self._figure = figure
@@ -114,13 +114,13 @@ class Family(Generic[S]):
         return series
 
     def drop(self, *values: str) -> None:
-        """Tell nothing more of a series; its place is the next one's. Counts that are summed are kept."""
+        """Stop reporting a series; its index is reused. Only for series that are not summed."""
         assert self._figure.kind == "gauge" or self._figure.merge == "max"
         if self._series.pop(values, None) is not None:
             self._free((self._figure, values))
 
     def clear(self) -> None:
-        """Tell nothing of any gauge that was set so far."""
+        """Report no gauge of this family until it is set again."""
         for series in self._series.values():
             assert isinstance(series, Gauge)
             series.clear()

@@ -58,7 +58,7 @@ function foreseen(told, t) {
 /** Of budgets of one kind (of all, of the tenant, of the key) the one of which least would be left. */
 function scarcest(budgets, t) {
   if (!budgets.length) return null;
-  const share = Math.min(...budgets.map(({ left, most, needed }) => Math.max(0, (left - needed) / most)));
+  const share = Math.min(...budgets.map(({ left, capacity, needed }) => Math.max(0, (left - needed) / capacity)));
   return t("share", { percent: `${Math.floor(share * 1000) / 10}%`, kind: t(`kind_${budgets[0].kind}`) });
 }
 
@@ -76,9 +76,9 @@ function refused(error, t, amend) {
   );
 }
 
-function money({ most, currency }) {
+function money({ maximum, currency }) {
   const form = { style: "currency", currency, maximumSignificantDigits: 2 };
-  return new Intl.NumberFormat(document.documentElement.lang, form).format(most);
+  return new Intl.NumberFormat(document.documentElement.lang, form).format(maximum);
 }
 
 const seconds = (value) => (value < 1 ? value.toFixed(2) : value.toFixed(1));

@@ -28,7 +28,7 @@ export function controls(job, base, { api, t }, done) {
     LEARNS(job) && job.state === "running" && button(t("pause"), () => ask("pause")),
     job.state === "paused" && button(t("resume"), () => ask("resume"), "primary"),
     LEARNS(job) && button(t("set"), () => ask("set", setting(job, t, post))),
-    (last || job.asked) && button(t("undo"), () =>
+    (last || job.requested) && button(t("undo"), () =>
       ask("undo", { says: [t("undoSays"), told && t("undoWhat", { what: told })] })),
     job.elastic && button(t("scale"), () => ask("scale", scaling(job, t, post))),
     runs && button(t("stop"), () => ask("stop", { grave: true }), "danger"),

@@ -24,7 +24,7 @@ export async function showRun(root, context, [name, number]) {
   const read = (path = "") => api.call(`${base}${path}`, { signal });
   async function look() {
     [job, goodput, { incidents: trouble }] = await Promise.all([read(), read("/goodput"), read("/incidents")]);
-    const { state, elastic, effective, settings: held, asked: pending, history: past, generations } = job;
+    const { state, elastic, effective, settings: held, requested: pending, history: past, generations } = job;
     refresh(place.control, [state, elastic, effective, pending, past], () => panel(t("control"),
       h("div", { class: "row" }, controls(job, base, context, hear)),
       ["stopped", "new"].includes(state) ? h("p", { class: "hint" }, t("stoppedHint")) : null));

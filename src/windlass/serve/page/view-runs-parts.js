@@ -70,8 +70,8 @@ export function samples(all, t) {
 /** The settings that training uses; those that somebody changed are marked, and what is asked for and not taken yet. */
 export function settings(job, t, format) {
   const facts = Object.entries(job.effective).map(([key, value]) => {
-    const wanted = job.asked?.[key];
-    const pending = job.asked && key in job.asked && JSON.stringify(wanted) !== JSON.stringify(job.settings[key]);
+    const wanted = job.requested?.[key];
+    const pending = job.requested && key in job.requested && JSON.stringify(wanted) !== JSON.stringify(job.settings[key]);
     return h("div", {}, h("dt", {}, t(`key_${key}`)), h("dd", {}, spell(value, format), " ",
       (job.settings[key] ?? null) === null ? null : chip(t("changed"), "warn"),
       pending ? chip(t("pending", { value: wanted === null ? t("planned") : spell(wanted, format) }), "warn") : null));

@@ -15,7 +15,7 @@ export function auditLog(get, t, format) {
     put(verdict, chip(found.ok ? "✓" : "!", found.ok ? "good" : "wrong"),
       found.ok ? t("auditOk", { records: format.count(found.records) }) : h("strong", {}, t("auditBad")),
       found.ok ? null : h("span", { class: "hint", lang: "en" }, found.reasons.join("; ")));
-    const { data } = await get(`/admin/audit?after=${Math.max(0, found.last - shown)}&most=${shown}`);
+    const { data } = await get(`/admin/audit?after=${Math.max(0, found.last - shown)}&limit=${shown}`);
     put(rows, table(t("audit"), ["number", "at", "who", "action", "target", "result", "note"].map((word) => t(word)),
       [...data].reverse().map((each) => [String(each.number), format.when(each.at_ms / 1000),
         h("span", { title: each.address }, each.who), h("code", {}, each.action), each.target, each.result,

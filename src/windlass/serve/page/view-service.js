@@ -8,7 +8,7 @@ import { keyPanels } from "./view-service-keys.js";
 import { words } from "./view-service-words.js";
 
 const LOOK_EVERY_MS = 4000;
-const HEALTH = { ready: "good", unwell: "wrong", draining: "warn" };
+const HEALTH = { ready: "good", unhealthy: "wrong", draining: "warn" };
 
 export { words };
 export const title = "title";
@@ -84,11 +84,11 @@ function routes({ routes: all }, t, format) {
 function usage(budgets, keys, t, format) {
   const named = new Map(keys.map((each) => [each.id, each.name]));
   const rows = budgets.map((each) => {
-    const [kind, ...rest] = each.scope.split(":"), name = rest.join(":"), gone = Math.max(0, each.most - each.left);
+    const [kind, ...rest] = each.scope.split(":"), name = rest.join(":"), gone = Math.max(0, each.capacity - each.left);
     return [
       t(`scope_${kind}`, { name: named.get(name) ?? name }), t(`budget_${each.kind}`),
-      h("span", { class: "row tight" }, used(gone, each.most),
-        t("usedOf", { used: format.count(gone), most: format.count(each.most) })),
+      h("span", { class: "row tight" }, used(gone, each.capacity),
+        t("usedOf", { used: format.count(gone), most: format.count(each.capacity) })),
       format.count(each.left), `${format.count(each.lent)} (${each.gateways})`];
   });
   return table(t("budgets"), [t("whom"), t("kindOf"), t("used"), t("left"), t("lent")], rows, t("noBudgets"));

@@ -1,9 +1,9 @@
-"""Who did what: records that are only added, each of which seals the one before it.
+"""The audit log: who did what, as an append-only chain of hashed records.
 
-A record's hash covers its fields and the hash of the record before, so a record that was edited, removed,
-put elsewhere or cut off at the end no longer fits. The head repeats the last number and hash; note it
-elsewhere from time to time, since whoever may write the whole database can make another chain. The record of
-a change is appended in its transaction: there is no change without one (docs/formats/service-state.md).
+A record's hash covers its fields and the hash of the record before it, so an edited, removed or moved record,
+or a truncated log, no longer verifies. The head repeats the last number and hash; note it outside of the
+database from time to time, since anyone who can write the whole database can build another chain. The record
+of a change is appended in its transaction: no change without a record (docs/formats/service-state.md).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from windlass.serve.records.redaction import hide_keys
 from windlass.store.database import Database, Row, Schema, Transaction
 
 NOTHING = "0" * 64
-"""What the first record seals."""
+"""The hash before the first record."""
 HEAD = "audit_head"
-"""The table that whoever appends names as `alone`."""
+"""The table to pass as `alone` to a transaction that appends."""
 MAX_CHARS = 500
 AUDIT = Schema(
     "audit",
@@ -38,7 +38,7 @@ AUDIT = Schema(
 
 @dataclass(frozen=True)
 class Actor:
-    """Who does something: a key (its id and name), or a person at a terminal ("cli USER" without id)."""
+    """Who acts: a key (its id and name), or a person at a terminal ("cli USER" without id)."""
 
     key_id: str
     name: str
@@ -47,7 +47,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Act:
-    """What somebody did, to what, and how it went: "key.revoke", "ada-laptop", "done"."""
+    """An action, its target and its result: "key.revoke", "ada-laptop", "done"."""
 
     action: str
     target: str
@@ -75,7 +75,7 @@ class AuditRecord:
     def is_whole(self) -> bool:
         try:
             return bool(self.hash == seal(_values(self)[:-1]))
-        except TypeError:  # SQLite holds bytes in any column, if somebody writes them there
+        except TypeError:  # SQLite accepts bytes in any column
             return False
 
 
@@ -91,10 +91,10 @@ class ChainHead:
 
 
 def append(transaction: Transaction, actor: Actor, act: Act, *, now_s: float) -> AuditRecord:
-    """Add a record within the transaction of what it tells; open that with `alone=HEAD`."""
+    """Append a record within the transaction of the change; open that with `alone=HEAD`."""
     head = _head(transaction.execute("SELECT number, hash FROM audit_head"))
-    told = (actor.key_id, actor.name, actor.address, act.action, act.target, act.result, act.note)
-    fields: list[str | int] = [head.number + 1, round(1000 * now_s), *map(_plain, told), head.hash]
+    texts = (actor.key_id, actor.name, actor.address, act.action, act.target, act.result, act.note)
+    fields: list[str | int] = [head.number + 1, round(1000 * now_s), *map(_plain, texts), head.hash]
     record = _record([*fields, seal(fields)])
     transaction.execute(f"INSERT INTO audit VALUES ({', '.join('?' * 11)})", *_values(record))
     transaction.execute("UPDATE audit_head SET number = ?, hash = ?", record.number, record.hash)
@@ -102,7 +102,7 @@ def append(transaction: Transaction, actor: Actor, act: Act, *, now_s: float) ->
 
 
 def write_down(database: Database, actor: Actor, act: Act, *, now_s: float) -> AuditRecord:
-    """Add a record of something that changed no table, such as a refusal."""
+    """Append a record of an action that changed no table, such as a refusal."""
     return database.atomically(lambda t: append(t, actor, act, now_s=now_s), alone=HEAD)
 
 
@@ -110,15 +110,15 @@ def read_head(database: Database) -> ChainHead:
     return _head(database.read("SELECT number, hash FROM audit_head"))
 
 
-def read_records(database: Database, *, after: int = 0, most: int = 1000) -> list[AuditRecord]:
-    """Return records behind number `after`, oldest first."""
+def read_records(database: Database, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+    """Return records after number `after`, oldest first."""
     query = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
-    return [_record(row) for row in database.read(query, after, most)]
+    return [_record(row) for row in database.read(query, after, limit)]
 
 
-def newest_records(database: Database, most: int) -> list[AuditRecord]:
+def newest_records(database: Database, limit: int) -> list[AuditRecord]:
     """Return the last records, oldest first."""
-    rows = database.read("SELECT * FROM audit ORDER BY number DESC LIMIT ?", most)
+    rows = database.read("SELECT * FROM audit ORDER BY number DESC LIMIT ?", limit)
     return [_record(row) for row in reversed(rows)]
 
 
@@ -136,7 +136,7 @@ def _head(rows: list[Row]) -> ChainHead:
 
 
 def _plain(text: str) -> str:
-    """Keep a text from breaking lines, tables or databases; no key is ever written down."""
+    """Replace control characters, hide keys and cut long texts."""
     text = re.sub(
         r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", hide_keys(text)
     )

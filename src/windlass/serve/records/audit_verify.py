@@ -1,7 +1,7 @@
-"""Whether the audit log is still what was written, and how old records leave it.
+"""Verifies the audit log, and deletes old records from it.
 
-Old records are folded: the log is checked, a record that names the last of them and its hash is appended by
-whoever signs for it, and they are deleted. What remains begins where that record says, and so still verifies.
+Old records are folded: the log is verified, a record with the number and hash of the last of them is appended
+in the name of the actor, and they are deleted. The rest starts where that record says, so it still verifies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_REASONS = 20
 
 @dataclass
 class AuditVerdict:
-    """What a look at the whole log found; `reasons` is empty if it is as it was written."""
+    """The result of verifying the whole log; `reasons` is empty if it is intact."""
 
     records: int = 0
     first: int = 0
@@ -48,7 +48,7 @@ class AuditVerdict:
 
 
 def verify(database: Database, *, noted: str | None = None) -> AuditVerdict:
-    """Check every record; and that a head which was `noted` elsewhere is still among them."""
+    """Check every record, and that a head that was `noted` elsewhere is still one of them."""
     verdict, folds, found = AuditVerdict(), {(0, NOTHING)}, noted in (None, NOTHING)
     opening = None
     for record in _all(database, verdict):
@@ -58,20 +58,19 @@ def verify(database: Database, *, noted: str | None = None) -> AuditVerdict:
         if record.action == FOLD:
             folds.add(_folded(record))
     if opening is not None and opening not in folds:
-        verdict.doubt(f"records 1 to {opening[0]} are gone, and no {FOLD} record tells of it")
+        verdict.doubt(f"records 1 to {opening[0]} are missing, and no {FOLD} record accounts for them")
     if not found:
-        verdict.doubt(
-            f"the noted head {str(noted)[:16]}... is no record's: it was cut off, changed or folded away"
-        )
+        verdict.doubt(f"no record has the noted head {str(noted)[:16]}...: it was cut off, changed or folded")
     return verdict
 
 
 def fold(database: Database, actor: Actor, *, older_than_s: float, now_s: float) -> int:
-    """Delete the records of before a time, with a record that signs for them; return how many."""
+    """Delete the records before a time and append a record that accounts for them; return how many."""
     verdict = verify(database)
     if not verdict.ok:
         raise Damaged(
-            f"{database.shown}: the audit log is not whole: {verdict.reasons[0]}", hint="nothing was folded"
+            f"{database.shown}: the audit log does not verify: {verdict.reasons[0]}",
+            hint="nothing was folded",
         )
 
     def work(transaction: Transaction) -> int:
@@ -90,16 +89,16 @@ def fold(database: Database, actor: Actor, *, older_than_s: float, now_s: float)
 
 
 def _all(database: Database, verdict: AuditVerdict) -> Iterator[AuditRecord]:
-    """Yield every record, and compare the last with the head. Others may append meanwhile.
+    """Yield every record, and compare the last with the head; other processes may append meanwhile.
 
-    A record and the head are committed together, so all up to a head that was read before are there, and a
-    head that is read after them is not behind them; unless somebody took some away, or set the head back.
+    A record and the head are committed together. So all records up to a head that was read earlier exist, and
+    a head that is read later is not behind them, unless records were removed or the head was set back.
     """
     head = read_head(database)
-    while page := read_records(database, after=verdict.last, most=PAGE):
+    while page := read_records(database, after=verdict.last, limit=PAGE):
         numbered = [record for record in page if isinstance(record.number, int)]
         yield from numbered
-        if len(numbered) < len(page):  # SQLite takes a text for a number, and puts it last
+        if len(numbered) < len(page):  # SQLite accepts a text as a number, and sorts it last
             verdict.doubt(f"there is a record after record {verdict.last} that has no number")
             break
         head = read_head(database)
@@ -121,7 +120,7 @@ def _follow(verdict: AuditVerdict, record: AuditRecord) -> None:
 
 def _folded(record: AuditRecord) -> tuple[int, str]:
     try:
-        told = json.loads(record.note)
-        return int(told["last"]), str(told["hash"])
+        note = json.loads(record.note)
+        return int(note["last"]), str(note["hash"])
     except (ValueError, KeyError, TypeError):
         return -1, ""

@@ -1,13 +1,13 @@
-"""What a budget holds, who has a part of it on loan, and what a loan may take: pure, time is an argument.
+"""The rules of quotas: what a budget holds, and what gateways may lease of it. Pure: time is an argument.
 
-A budget has `left`, which anybody may borrow, and loans, each of which one gateway spends from. Three rules
-say how it fills again: a flow by so much a second, a day's amount at midnight UTC, permits when they come
-back. One line holds for all of them, after every exchange:
+A budget has `left`, from which any gateway may lease, and loans, each of which one gateway spends from.
+Three rules say how it refills: a flow by an amount per second, a day's amount at midnight UTC, permits when
+they are returned. One invariant holds after every `renew`:
 
-    left + all that is on loan <= rule.most
+    left + sum of loans <= rule.capacity
 
-Only what is on loan is spent, so over any w seconds at most `most + per_s * w` is (over any UTC day, or at
-any one time, `most`), however many gateways there are. docs/service.md has the whole proof.
+Only leased units are spent, so over any w seconds at most `capacity + per_s * w` are (over any UTC day, or at
+any one time, `capacity`), however many gateways there are. docs/service.md has the whole proof.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Kind = Literal["requests", "tokens_minute", "tokens_day", "concurrent", "queue",
 
 @dataclass(frozen=True)
 class Rule:
-    """How much a budget holds, and how it fills."""
+    """How much a budget holds, and how it refills."""
 
     fills: Literal["flow", "day", "permits"]
-    most: float
+    capacity: float
     per_s: float = 0.0
 
 
@@ -44,12 +44,12 @@ class QuotaLoan:
 
 @dataclass(frozen=True)
 class Budget:
-    """What is known of one budget: of what is left at a time, and of who holds the rest."""
+    """One budget: what was left at the time `at`, and which gateways hold the rest."""
 
     left: float
     at: float
-    most: float
-    """What the rule allowed then."""
+    capacity: float
+    """The rule's capacity at that time."""
     loans: Mapping[str, QuotaLoan]
 
     @property
@@ -59,10 +59,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    """What a gateway tells when it exchanges: it keeps some, gives some back, and would like more.
+    """A gateway's request to renew its lease: it keeps some units, returns some, and wants more.
 
-    What it held before and neither keeps nor gives back, it has spent. `need` is what one request that waits
-    lacks: less would be of no use.
+    Units that it held and neither keeps nor returns are spent. `need` is what the next waiting request lacks:
+    less would be of no use.
     """
 
     keep: float = 0.0
@@ -72,15 +72,15 @@ class LeaseRequest:
 
 
 def new_budget(rule: Rule, now: float) -> Budget:
-    return Budget(rule.most, now, rule.most, {})
+    return Budget(rule.capacity, now, rule.capacity, {})
 
 
-def exchange(
+def renew(
     rule: Rule, budget: Budget, holder: str, order: LeaseRequest, *, now: float, term_s: float
 ) -> tuple[Budget, float]:
-    """Carry out one order; return the budget afterwards, and how much more the holder has got.
+    """Renew one gateway's lease; return the new budget, and how many more units the holder got.
 
-    Input: the budget as another exchange left it. A loan that ended counts as spent (permits: as returned),
+    Input: the budget as the previous `renew` left it. An expired loan counts as spent (permits: as returned),
     because its holder may not use it any more.
     """
     budget = _by_this_clock(budget, now, term_s)
@@ -90,28 +90,28 @@ def exchange(
     held = loans.pop(holder).held if holder in loans else 0.0
     keep = order.keep if rule.fills == "permits" else min(order.keep, held)
     left += max(0.0, min(order.back, held - keep))
-    left = min(left, rule.most - keep - math.fsum(loan.held for loan in loans.values()))
+    left = min(left, rule.capacity - keep - math.fsum(loan.held for loan in loans.values()))
     granted = _share(left, order, len(loans) + 1)
     if keep + granted > 0:
         loans[holder] = QuotaLoan(keep + granted, now + term_s)
-    return Budget(left - granted, now, rule.most, loans), granted
+    return Budget(left - granted, now, rule.capacity, loans), granted
 
 
 def refill(rule: Rule, budget: Budget, now: float) -> float:
-    """Return what is left at a later time, perhaps by another rule.
+    """Return what is left at a later time, perhaps under a changed rule.
 
-    All that is on loan counts as if it still lay in the budget. A limit that was raised gives the difference
-    at once; one that was lowered takes it, even below zero.
+    Leased units count as if they were still in the budget. A raised limit adds the difference at once; a
+    lowered one takes it away, even below zero.
     """
-    room = rule.most - budget.lent
+    room = rule.capacity - budget.lent
     if rule.fills == "permits" or (rule.fills == "day" and now // DAY_S > budget.at // DAY_S):
         return room
-    return min(room, budget.left + (rule.most - budget.most) + rule.per_s * (now - budget.at))
+    return min(room, budget.left + (rule.capacity - budget.capacity) + rule.per_s * (now - budget.at))
 
 
 def free_after_s(rule: Rule, left: float, wanted: float, now: float) -> float | None:
-    """Return in how many seconds `wanted` is there if nobody else asks; None if time alone does not help."""
-    if wanted > rule.most:
+    """Return the seconds until `wanted` units are left if no other takes any; None if time does not help."""
+    if wanted > rule.capacity:
         return None
     if wanted <= left:
         return 0.0
@@ -121,7 +121,7 @@ def free_after_s(rule: Rule, left: float, wanted: float, now: float) -> float | 
 
 
 def rules_of(limits: Limits) -> dict[Kind, Rule]:
-    """Return the budgets that a table of limits asks for."""
+    """Return the rules of the budgets that a table of limits defines."""
     minute, day = limits.tokens_per_minute, limits.tokens_per_day
     rules: dict[Kind, Rule] = {}
     if limits.requests_per_second is not None:
@@ -135,11 +135,13 @@ def rules_of(limits: Limits) -> dict[Kind, Rule]:
         "queue": limits.queue,
         "queue_tokens": limits.queue_tokens,
     }
-    return rules | {kind: Rule("permits", most) for kind, most in permits.items() if most is not None}
+    return rules | {
+        kind: Rule("permits", capacity) for kind, capacity in permits.items() if capacity is not None
+    }
 
 
 def _by_this_clock(budget: Budget, now: float, term_s: float) -> Budget:
-    """Go on from a clock that was set back: budgets must not wait until it has caught up to fill again."""
+    """Continue from a clock that was set back: budgets must not wait until it has caught up to refill."""
     if budget.at - now <= SET_BACK_S:
         return budget
     loans = {name: QuotaLoan(loan.held, min(loan.until, now + term_s)) for name, loan in budget.loans.items()}
@@ -147,7 +149,7 @@ def _by_this_clock(budget: Budget, now: float, term_s: float) -> Budget:
 
 
 def _share(left: float, order: LeaseRequest, holders: int) -> float:
-    """Grant whole units, and leave the others their part, unless one request needs more than that."""
+    """Grant whole units, at most an equal share of the holders, unless one request needs more than that."""
     whole = math.floor(left)
     if whole <= 0:
         return 0.0

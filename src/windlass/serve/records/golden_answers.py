@@ -1,7 +1,7 @@
-"""Known answers of versions, kept for as long as the version may be loaded again.
+"""Known answers of model versions, kept for as long as the version may be loaded again.
 
-They belong to a version, to the very files that it had (by their fingerprint) and to how it was computed
-(engine and precision): whoever differs in any of these may answer otherwise and be right.
+They belong to a version, its exact files (by their fingerprint) and how it was computed (engine and
+precision): a replica that differs in any of these may answer differently and be right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find_answers(db: Database, version: str, fingerprint: str, engine: str) -> s
 
 
 def keep_answers(db: Database, version: str, fingerprint: str, engine: str, answers: str) -> str:
-    """Record answers unless there are some; return those that count."""
+    """Record answers unless there are some; return those that are recorded."""
     db.write(
         "INSERT INTO known_answers VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (version, fingerprint, engine) DO NOTHING",
@@ -42,12 +42,12 @@ def keep_answers(db: Database, version: str, fingerprint: str, engine: str, answ
 
 
 def forget_answers(db: Database, version: str) -> None:
-    """Drop what is known of a version, for when it was recorded of an engine that was itself at fault."""
+    """Delete the answers of a version, for when they were recorded from a faulty engine."""
     db.write("DELETE FROM known_answers WHERE version = ?", version)
 
 
 def fingerprint_of(folder: Path) -> str:
-    """Name the files of a model directory: by its manifest, or by their sizes and times where it has none."""
+    """Return a digest of a model directory: of its manifest, or of file sizes and times if it has none."""
     manifest = folder / "manifest.json"
     if manifest.exists():
         return hashlib.sha256(manifest.read_bytes()).hexdigest()

@@ -1,6 +1,6 @@
-"""Answers that are kept so that a repeated request is not computed, or counted, twice.
+"""Answers kept by idempotency key, so that a repeated request is not computed, or counted, twice.
 
-    claim (nobody else answers this meanwhile) -> keep (the answer, for a day) or release (it failed)
+    claim (no other gateway answers it meanwhile) -> keep (the answer, for a day) or release (it failed)
 
 A row belongs to a tenant and a key of the client's choice, which is stored as a digest only. The number of
 rows for each tenant and the size of an answer are bounded. docs/formats/service-state.md has the table.
@@ -25,14 +25,14 @@ ANSWERS = Schema(
 )
 KEPT_S = 86_400.0
 CLAIM_S = 600.0
-"""How long a claim holds whose gateway has died."""
+"""How long a claim holds if its gateway dies."""
 MAX_ANSWERS = 1000
 MAX_ANSWER_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class Repeatable:
-    """A request that may come again: whose it is, the client's key for it, and what it asks."""
+    """A request that may be repeated: its tenant, the client's idempotency key, and its body."""
 
     tenant: str
     key: str
@@ -49,30 +49,30 @@ class Repeatable:
 
 @dataclass(frozen=True)
 class KnownRequest:
-    """What is known of a request: it is ours to answer, under way elsewhere, another one, or answered."""
+    """The state of a request: claimed by the caller, running elsewhere, a different body, or answered."""
 
     state: Literal["claimed", "running", "different", "answered"]
     body: str = ""
 
 
-def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> KnownRequest:
-    """Look a request up, and claim it if nobody has."""
+def claim(database: Database, request: Repeatable, claimant: str, now: float) -> KnownRequest:
+    """Look a request up, and claim it if no other has."""
 
     def work(transaction: Transaction) -> KnownRequest:
         transaction.execute("DELETE FROM answers WHERE until_s <= ?", now)
         rows = transaction.execute(
             "SELECT request_digest, body FROM answers WHERE tenant = ? AND key_digest = ?",
-            asked.tenant,
-            asked.key_digest,
+            request.tenant,
+            request.key_digest,
         )
         if rows:
-            return _known(asked, *rows[0])
-        _make_room(transaction, asked.tenant)
+            return _known(request, *rows[0])
+        _make_room(transaction, request.tenant)
         transaction.execute(
             "INSERT INTO answers VALUES (?, ?, ?, ?, NULL, ?)",
-            asked.tenant,
-            asked.key_digest,
-            asked.request_digest,
+            request.tenant,
+            request.key_digest,
+            request.request_digest,
             claimant,
             now + CLAIM_S,
         )
@@ -81,41 +81,41 @@ def claim(database: Database, asked: Repeatable, claimant: str, now: float) -> K
     return database.atomically(work, light=True, alone="answers")
 
 
-def keep(database: Database, asked: Repeatable, claimant: str, body: str, now: float) -> None:
-    """Keep the answer of a claimed request; one that is too large is let go."""
+def keep(database: Database, request: Repeatable, claimant: str, body: str, now: float) -> None:
+    """Keep the answer of a claimed request; if it is too large, release the claim."""
     if len(body.encode()) > MAX_ANSWER_BYTES:
-        release(database, asked, claimant)
+        release(database, request, claimant)
         return
     database.write(
         "UPDATE answers SET body = ?, until_s = ? WHERE tenant = ? AND key_digest = ? AND claim = ?",
         body,
         now + KEPT_S,
-        asked.tenant,
-        asked.key_digest,
+        request.tenant,
+        request.key_digest,
         claimant,
         light=True,
     )
 
 
-def release(database: Database, asked: Repeatable, claimant: str) -> None:
-    """Give a claim up, so that the request may be tried again."""
+def release(database: Database, request: Repeatable, claimant: str) -> None:
+    """Release a claim, so that the request may be tried again."""
     database.write(
         "DELETE FROM answers WHERE tenant = ? AND key_digest = ? AND claim = ? AND body IS NULL",
-        asked.tenant,
-        asked.key_digest,
+        request.tenant,
+        request.key_digest,
         claimant,
         light=True,
     )
 
 
-def _known(asked: Repeatable, request_digest: str, body: str | None) -> KnownRequest:
-    if request_digest != asked.request_digest:
+def _known(request: Repeatable, request_digest: str, body: str | None) -> KnownRequest:
+    if request_digest != request.request_digest:
         return KnownRequest("different")
     return KnownRequest("running") if body is None else KnownRequest("answered", body)
 
 
 def _make_room(transaction: Transaction, tenant: str) -> None:
-    """Forget the oldest answers of a tenant that has as many as may be kept."""
+    """Delete the oldest answers of a tenant that has reached the maximum."""
     transaction.execute(
         "DELETE FROM answers WHERE tenant = ? AND key_digest IN (SELECT key_digest FROM answers"
         " WHERE tenant = ? AND body IS NOT NULL ORDER BY until_s DESC LIMIT ? OFFSET ?)",

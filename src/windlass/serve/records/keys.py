@@ -1,7 +1,7 @@
-"""Who may use a service: keys with a tenant, scopes and a life, of which only digests are kept.
+"""API keys: each has a tenant, scopes and a lifetime; only digests of their tokens are stored.
 
-A token is 256 random bits, so a plain digest of it tells nothing; it is shown once, when it is made. A key
-that is rotated keeps its id, limits and name under another token; the former one may go on for a while.
+A token is 256 random bits, so its plain digest reveals nothing; it is shown once, when it is created. A
+rotated key keeps its id, limits and name under a new token; the former token may stay valid for a while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
-from windlass.serve.records.record_cache import Remembered
+from windlass.serve.records.record_cache import RecordCache
 from windlass.serve.records.tenants import read_limits, read_settings
 from windlass.spec.errors import BadInput, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
@@ -47,7 +47,7 @@ _SELECT = """SELECT k.id, k.name, k.tenant, k.scopes, k.made_s, k.expires_s, k.r
 
 @dataclass(frozen=True)
 class ApiKey:
-    """One key, without what it is recognised by."""
+    """One key, without the digests of its tokens."""
 
     id: str
     name: str
@@ -59,10 +59,10 @@ class ApiKey:
     limits: Limits | None
     tenant_suspended: bool = False
     shared_prefix: bool = False
-    """Whether its tenant agreed to share computed beginnings of prompts."""
+    """Whether its tenant agreed to share cached prompt prefixes."""
 
     def refusal(self, now_s: float) -> str | None:
-        """Say why the key does not open, or None if it does."""
+        """Return why the key is not valid now, or None if it is."""
         if self.revoked_s is not None and now_s >= self.revoked_s:
             return "was revoked"
         if self.expires_s is not None and now_s >= self.expires_s:
@@ -86,7 +86,7 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A key as it is recognised."""
+    """A key with the digest that matched."""
 
     key: ApiKey
     sha256: str
@@ -103,30 +103,30 @@ class ApiKeys:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._entries = Remembered(database, self._entry)
-        self._ids = Remembered(database, self._identified)
+        self._entries = RecordCache(database, self._entry)
+        self._ids = RecordCache(database, self._identified)
 
     def find(self, token: str) -> ApiKey | None:
-        """Return the key that a token is, if it opens now.
+        """Return the key of a token, if it is valid now.
 
-        It is looked up by its digest, of which a sender can choose no part, and compared in constant time.
+        It is looked up by its digest, no part of which a sender can choose, and compared in constant time.
         """
         digest = _digest(token)
         return self._opened(self._entries.get(digest), digest)
 
     def at_hand(self, token: str) -> ApiKey | None:
-        """Return the same from memory, without waiting for a server; None where `find` must be asked."""
+        """Return the same from memory, without waiting for a server; None if `find` must look."""
         digest = _digest(token)
         return self._opened(self._entries.at_hand(digest), digest)
 
     def by_id(self, id_: str) -> ApiKey | None:
-        """Return a key whose id is known, from memory if nothing changed since."""
+        """Return a key by its id, from memory if nothing has changed since."""
         return self._ids.get(id_)
 
     def get(self, name: str, tenant: str | None = None) -> ApiKey:
-        """Return the key that has the id, or has the name or had it last; or say which name is near.
+        """Return the key with this id, or the newest with this name; raise NotFound with the nearest name.
 
-        With a tenant, the keys of others are not there.
+        With a tenant, only its keys are considered.
         """
         keys = self.list(tenant)
         found = [key for key in keys if key.id == name] or [key for key in keys if key.name == name]
@@ -136,7 +136,7 @@ class ApiKeys:
         return max(found, key=lambda key: (key.revoked_s is None, key.made_s))
 
     def list(self, tenant: str | None = None) -> tuple[ApiKey, ...]:
-        """Return all keys, or all of a tenant, those that were revoked too."""
+        """Return all keys, or all of a tenant, including revoked ones."""
         where, args = ("", ()) if tenant is None else ("WHERE k.tenant = ?", (tenant,))
         rows = self._database.read(f"{_SELECT} {where} ORDER BY k.tenant, k.name, k.made_s", *args)
         return tuple(map(_key, rows))
@@ -151,10 +151,10 @@ class ApiKeys:
         expires_s: float | None = None,
         limits: Limits | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key; return it and its token, which nobody can read again."""
+        """Create a key; return it and its token, which cannot be read again."""
         now_s, token = self._now(), PREFIX + secrets.token_urlsafe(32)
         if expires_s is not None and not now_s < expires_s <= now_s + LONGEST_S:
-            raise BadInput("a key expires after it is made, and within 100 years; leave it out for never")
+            raise BadInput("the expiry must be in the future and within 100 years; leave it out for never")
         key_id = f"key_{secrets.token_hex(6)}"
         key = ApiKey(key_id, checked_name(name), tenant, _scopes(scopes), now_s, expires_s, None, limits)
 
@@ -172,25 +172,25 @@ class ApiKeys:
         return self._database.atomically(work, alone=HEAD), token
 
     def revoke(self, name: str, by: Actor, *, tenant: str | None = None) -> ApiKey:
-        """Make a key useless at once, under its former token too."""
+        """Revoke a key at once, its former token too."""
         key = self.get(name, tenant)
         return self._change(key, by, "key.revoke", "revoked_s = ?", self._now())
 
     def rotate(
         self, name: str, by: Actor, *, grace_s: float = 0.0, tenant: str | None = None
     ) -> tuple[ApiKey, str]:
-        """Give a key another token and return both; the former one opens for `grace_s` longer."""
+        """Give a key a new token and return both; the former token stays valid for `grace_s`."""
         if not 0 <= grace_s <= LONGEST_S:
-            raise BadInput("a former token opens for a time between 0 and 100 years")
+            raise BadInput("the grace period of a former token must be between 0 and 100 years")
         token = PREFIX + secrets.token_urlsafe(32)
         change = "former_sha256 = sha256, former_until_s = ?, sha256 = ?"
-        note = f"the former token opens for {grace_s:g} s" if grace_s else ""
+        note = f"the former token stays valid for {grace_s:g} s" if grace_s else ""
         until_s, found = self._now() + grace_s, self.get(name, tenant)
         key = self._change(found, by, "key.rotate", change, until_s, _digest(token), note=note)
         return key, token
 
     def limit(self, name: str, limits: Limits | None, by: Actor, *, tenant: str | None = None) -> ApiKey:
-        """Give a key limits of its own, or with None those that every key has."""
+        """Give a key limits of its own; None restores the limits that every key has."""
         note = _json(limits) or "as every key"
         return self._change(self.get(name, tenant), by, "key.limit", "limits = ?", _json(limits), note=note)
 
@@ -202,7 +202,7 @@ class ApiKeys:
             if not transaction.execute(changed, *values, key.id):
                 raise NotFound(
                     f"key '{key.name}' ({key.id}) was revoked before",
-                    hint="`windlass keys make` makes another",
+                    hint="`windlass keys make` creates another",
                 )
             append(transaction, by, Act(action, f"{key.name} ({key.id})", note=note), now_s=self._now())
             return _key(transaction.execute(f"{_SELECT} WHERE k.id = ?", key.id)[0])
@@ -230,7 +230,7 @@ class ApiKeys:
 
 
 def ensure_first_key(database: Database, *, clock: Callable[[], float] = time.time) -> str | None:
-    """Make a key for the administrator of a service that never had any; return its token."""
+    """Create a key for the administrator if the service never had any key; return its token."""
     keys = ApiKeys(database, clock=clock)
     if keys.list():
         return None
@@ -251,12 +251,12 @@ def _check_free(transaction: Transaction, key: ApiKey) -> None:
 
 
 def _scopes(given: Iterable[str]) -> tuple[Scope, ...]:
-    asked = set(given)
-    for scope in sorted(asked - set(SCOPES)):
-        raise BadInput(f"'{scope}' is no scope", hint=did_you_mean(scope, list(SCOPES)))
-    if not asked:
+    scopes = set(given)
+    for scope in sorted(scopes - set(SCOPES)):
+        raise BadInput(f"'{scope}' is not a scope", hint=did_you_mean(scope, list(SCOPES)))
+    if not scopes:
         raise BadInput("a key needs a scope", hint="use, admin or metrics")
-    return tuple(scope for scope in SCOPES if scope in asked)
+    return tuple(scope for scope in SCOPES if scope in scopes)
 
 
 def _key(row: Row) -> ApiKey:

@@ -1,4 +1,4 @@
-"""What keys and tenants may be called."""
+"""Names of keys and tenants."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def checked_name(name: str) -> str:
-    """Return the name if it is one."""
+    """Return the name if it is valid."""
     try:
         return _NAME.validate_python(name)
     except ValidationError:
         raise BadInput(
-            f"{name[:100]!r} is no name: a-z, 0-9, '.', '_' and '-', at most 63 characters"
+            f"{name[:100]!r} is not a valid name: use a-z, 0-9, '.', '_' and '-', at most 63 characters"
         ) from None

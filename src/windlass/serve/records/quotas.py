@@ -1,7 +1,7 @@
-"""Budgets in the database: what is left of each, and which gateway holds how much of the rest.
+"""Quotas in the database: what is left of each, and which gateway has how much of the rest on lease.
 
-Input: orders of one gateway, all in one transaction. Output: a loan for each order, by the database's clock.
-The rules are bucket.py's; docs/formats/service-state.md has the tables.
+Input: lease requests of one gateway, all in one transaction. Output: a grant for each, by the database's
+clock. The rules are in `bucket`; docs/formats/service-state.md has the tables.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from windlass.serve.records.bucket import (
     LeaseRequest,
     QuotaLoan,
     Rule,
-    exchange,
     new_budget,
     refill,
+    renew,
 )
 from windlass.store.database import Database, Schema, Transaction
 
@@ -46,7 +46,7 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class Received:
-    """What an order brought: more to spend, and what is left for everybody."""
+    """The reply to a lease request: units granted, and what is left for all gateways."""
 
     granted: float
     left: float
@@ -57,7 +57,7 @@ class Received:
 
 @dataclass(frozen=True)
 class QuotaState:
-    """How a budget stands, for people."""
+    """The present state of a budget, for display."""
 
     name: Name
     left: float
@@ -65,63 +65,63 @@ class QuotaState:
     holders: int
 
 
-def trade(
-    database: Database, holder: str, orders: Mapping[Name, tuple[Rule, LeaseRequest]], *, term_s: float
+def renew_leases(
+    database: Database, holder: str, requests: Mapping[Name, tuple[Rule, LeaseRequest]], *, term_s: float
 ) -> dict[Name, Received]:
-    """Carry out all orders of one gateway at once; nothing happens if the transaction fails."""
+    """Renew all leases of one gateway in one transaction; nothing changes if it fails."""
 
     def work(transaction: Transaction) -> dict[Name, Received]:
         now = clock(transaction, database)
         return {
-            name: _trade(transaction, holder, name, rule, order, now=now, term_s=term_s)
-            for name, (rule, order) in orders.items()
+            name: _renew_lease(transaction, holder, name, rule, request, now=now, term_s=term_s)
+            for name, (rule, request) in requests.items()
         }
 
     return database.atomically(work, light=True, alone="quota_loans")
 
 
 class UnsharedQuotas:
-    """The budgets of a gateway that shares them with nobody and has no database."""
+    """The budgets of a single gateway without a database."""
 
     def __init__(self) -> None:
         self._budgets: dict[Name, Budget] = {}
 
-    def trade(
-        self, holder: str, orders: Mapping[Name, tuple[Rule, LeaseRequest]], *, term_s: float
+    def renew_leases(
+        self, holder: str, requests: Mapping[Name, tuple[Rule, LeaseRequest]], *, term_s: float
     ) -> dict[Name, Received]:
         now, received = time.time(), {}
-        for name, (rule, order) in orders.items():
+        for name, (rule, request) in requests.items():
             before = self._budgets.get(name) or new_budget(rule, now)
-            after, granted = exchange(rule, before, holder, order, now=now, term_s=term_s)
+            after, granted = renew(rule, before, holder, request, now=now, term_s=term_s)
             self._budgets[name] = after
             received[name] = Received(granted, after.left, len(after.loans), after.at)
         return received
 
 
-def standings(database: Database, rules: Mapping[Name, Rule]) -> list[QuotaState]:
-    """Say how budgets stand now; one that nobody has used yet is full."""
+def quota_states(database: Database, rules: Mapping[Name, Rule]) -> list[QuotaState]:
+    """Return the present state of budgets; one that was never used is full."""
 
     def work(transaction: Transaction) -> list[QuotaState]:
         now = clock(transaction, database)
         return [
-            _standing(name, rule, _load(transaction, name, rule, now), now) for name, rule in rules.items()
+            _quota_state(name, rule, _load(transaction, name, rule, now), now) for name, rule in rules.items()
         ]
 
     return database.atomically(work, light=True)
 
 
 def known_budgets(database: Database) -> dict[Name, Rule]:
-    """Return the budgets that gateways have counted; how quickly a flow fills is not written down with it."""
+    """Return the budgets in the database; the refill rate of a flow is not stored with it."""
     fills: dict[str, Literal["flow", "day", "permits"]] = {"requests": "flow", "tokens_minute": "flow"}
     rows = database.read("SELECT scope, kind, max_units FROM quota_budgets ORDER BY scope, kind")
     return {
-        Name(scope, kind): Rule(fills.get(kind, "day" if kind == "tokens_day" else "permits"), most)
-        for scope, kind, most in rows
+        Name(scope, kind): Rule(fills.get(kind, "day" if kind == "tokens_day" else "permits"), capacity)
+        for scope, kind, capacity in rows
     }
 
 
 def forget(database: Database, scope: str) -> None:
-    """Forget a key or tenant that is gone."""
+    """Delete the budgets of a key or tenant that was removed."""
 
     def work(transaction: Transaction) -> None:
         for table in ("quota_budgets", "quota_loans"):
@@ -131,24 +131,24 @@ def forget(database: Database, scope: str) -> None:
 
 
 def clock(transaction: Transaction, database: Database) -> float:
-    """Return the time that all gateways of this database share: its server's, or of a file this machine's."""
+    """Return the clock that all gateways of this database share: its server's, for SQLite this machine's."""
     if not database.shown.startswith("postgres"):
         return time.time()
     return float(transaction.execute("SELECT extract(epoch FROM clock_timestamp())")[0][0])
 
 
-def _trade(
+def _renew_lease(
     transaction: Transaction,
     holder: str,
     name: Name,
     rule: Rule,
-    order: LeaseRequest,
+    request: LeaseRequest,
     *,
     now: float,
     term_s: float,
 ) -> Received:
     before = _load(transaction, name, rule, now)
-    after, granted = exchange(rule, before, holder, order, now=now, term_s=term_s)
+    after, granted = renew(rule, before, holder, request, now=now, term_s=term_s)
     _save(transaction, name, before, after)
     return Received(granted, after.left, len(after.loans), after.at)
 
@@ -159,15 +159,15 @@ def _load(transaction: Transaction, name: Name, rule: Rule, now: float) -> Budge
     if not rows:
         return new_budget(rule, now)
     loans = transaction.execute(f"SELECT holder, held_units, until_s FROM quota_loans {where}", *key)
-    left, at, most = rows[0]
-    return Budget(left, at, most, {holder: QuotaLoan(held, until) for holder, held, until in loans})
+    left, at, capacity = rows[0]
+    return Budget(left, at, capacity, {holder: QuotaLoan(held, until) for holder, held, until in loans})
 
 
 def _save(transaction: Transaction, name: Name, before: Budget, after: Budget) -> None:
     transaction.execute(
         "INSERT INTO quota_budgets VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope, kind) DO UPDATE"
         " SET left_units = excluded.left_units, at_s = excluded.at_s, max_units = excluded.max_units",
-        name.scope, name.kind, after.left, after.at, after.most,
+        name.scope, name.kind, after.left, after.at, after.capacity,
     )  # fmt: skip
     for holder in before.loans.keys() - after.loans.keys():
         transaction.execute(
@@ -186,7 +186,7 @@ def _changed(before: Budget, after: Budget) -> Sequence[tuple[str, QuotaLoan]]:
     return [(holder, loan) for holder, loan in after.loans.items() if before.loans.get(holder) != loan]
 
 
-def _standing(name: Name, rule: Rule, budget: Budget, now: float) -> QuotaState:
+def _quota_state(name: Name, rule: Rule, budget: Budget, now: float) -> QuotaState:
     now = max(now, budget.at)
     live = {holder: loan for holder, loan in budget.loans.items() if loan.until > now}
     left = refill(rule, replace(budget, loans=live), now)

@@ -1,8 +1,8 @@
-"""Takes out of a text what tells who somebody is, or lets somebody in, before the text is kept anywhere.
+"""Removes personal data and keys from a text before it is stored anywhere.
 
 E-mail addresses, telephone and card numbers, IBANs, IP addresses and our own keys become "[email]",
 "[phone]", "[card]", "[iban]", "[ip]" and "[key]". Every pattern is bounded, so the time is linear in the
-text; what merely looks alike is told apart by check digits (cards by Luhn's, IBANs by ISO 7064's).
+text; check digits separate real numbers from lookalikes (Luhn's for cards, ISO 7064's for IBANs).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PHONE = re.compile(
 
 
 def redact(text: str) -> str:
-    """Return the text with every such thing replaced by its kind; doing it twice changes nothing more."""
+    """Return the text with every match replaced by its kind; idempotent."""
     for pattern, kind, real in _KINDS:
         text = pattern.sub(partial(_replaced, kind, real), text)
     return text
@@ -42,14 +42,14 @@ def hide_keys(text: str) -> str:
 
 
 def is_card(text: str) -> bool:
-    """Tell whether digits are a card's: so many of them, and Luhn's sum is right."""
+    """Whether digits are a card number: their count and Luhn's sum are right."""
     digits = [int(c) for c in text if c.isdigit()]
     doubled = [sum(divmod(2 * d, 10)) for d in digits[-2::-2]]
     return 13 <= len(digits) <= 19 and any(digits) and (sum(doubled) + sum(digits[-1::-2])) % 10 == 0
 
 
 def is_iban(text: str) -> bool:
-    """Tell whether letters and digits are an IBAN: moved about and read as a number, 1 is left modulo 97."""
+    """Whether letters and digits are an IBAN: rearranged and read as a number, it is 1 modulo 97."""
     packed = re.sub(r"[ -]", "", text).upper()
     if not 15 <= len(packed) <= 34 or not packed.isascii():
         return False
@@ -57,7 +57,7 @@ def is_iban(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an IP address, but for "::", which is nobody's and common in programs."""
+    """Whether a text is an IP address other than "::", which is common in programs."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Roll-outs in the database: what was asked for, how it stands, how it ended.
+"""Roll-outs in the database: their request, state and end.
 
-Commands and the admin API write wishes; the supervisor that serves the name claims a roll-out, drives it
-and writes how it stands. An ended roll-out never changes again. The tables are docs/formats/service-state.md.
+The CLI and the admin API write roll-outs and commands; the supervisor that serves the name claims a roll-out,
+drives it and writes its state. An ended roll-out never changes again. docs/formats/service-state.md has the
+tables.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from windlass.store.database import Database, Row, Schema, Transaction
 
 Kind = Literal["canary", "blue_green", "weights", "shadow"]
 State = Literal["waiting", "loading", "gate", "shadow", "canary", "promoted", "rolled_back", "aborted"]
-Wish = Literal["", "abort", "promote"]
+Command = Literal["", "abort", "promote"]
 
 ABANDONED_S = 30.0
-"""Who drives a roll-out writes every second; one not written for so long has lost its supervisor."""
+"""The driving supervisor writes every second; a roll-out not written for this long has lost it."""
 ENDED: tuple[State, ...] = ("promoted", "rolled_back", "aborted")
 
 ROLLOUTS = Schema(
@@ -31,13 +32,13 @@ ROLLOUTS = Schema(
     (
         "CREATE TABLE rollouts (id TEXT PRIMARY KEY, name TEXT NOT NULL, stable TEXT NOT NULL,"
         " candidate TEXT NOT NULL, kind TEXT NOT NULL, policy TEXT NOT NULL, held_out TEXT NOT NULL,"
-        " who TEXT NOT NULL, state TEXT NOT NULL, weight DOUBLE PRECISION NOT NULL, wish TEXT NOT NULL,"
+        " who TEXT NOT NULL, state TEXT NOT NULL, weight DOUBLE PRECISION NOT NULL, command TEXT NOT NULL,"
         " driver TEXT NOT NULL, reason TEXT NOT NULL, report TEXT NOT NULL,"
         " made DOUBLE PRECISION NOT NULL, changed DOUBLE PRECISION NOT NULL)",
     ),
 )
 _SELECT = (
-    "SELECT id, name, stable, candidate, kind, policy, held_out, who, state, weight, wish, driver, reason,"
+    "SELECT id, name, stable, candidate, kind, policy, held_out, who, state, weight, command, driver, reason,"
     " report, made, changed FROM rollouts"
 )
 
@@ -49,7 +50,7 @@ class RolloutRecord:
     id: str
     name: str
     stable: str
-    """What served the name before; empty until somebody drives the roll-out."""
+    """The version that served the name before; empty until a supervisor drives the roll-out."""
     candidate: str
     kind: Kind
     policy: Rollout
@@ -58,7 +59,7 @@ class RolloutRecord:
     who: str
     state: State = "waiting"
     weight: float = 0.0
-    wish: Wish = ""
+    command: Command = ""
     driver: str = ""
     """The supervisor that drives it."""
     reason: str = ""
@@ -81,7 +82,7 @@ class Rollouts:
     def start(
         self, candidate: str, kind: Kind, policy: Rollout, by: Actor, *, held_out: str = ""
     ) -> RolloutRecord:
-        """Wish for a roll-out; one at a time for each name."""
+        """Request a roll-out; one at a time for each name."""
         now, name = self._clock(), candidate.partition("@")[0]
         record = RolloutRecord(
             f"ro-{secrets.token_hex(4)}", name, "", candidate, kind, policy, held_out, by.name,
@@ -115,26 +116,26 @@ class Rollouts:
         query = f"{_SELECT} WHERE state NOT IN ({', '.join('?' * len(ENDED))}) ORDER BY made"
         return tuple(map(_record, self._database.read(query, *ENDED)))
 
-    def wish(self, reference: str, wish: Wish, by: Actor) -> RolloutRecord:
-        """Ask for the end of a roll-out; one that nobody drives is aborted at once."""
+    def command(self, reference: str, command: Command, by: Actor) -> RolloutRecord:
+        """Request the end of a roll-out; an abort takes effect at once if no supervisor drives it."""
         record, now = self.find(reference), self._clock()
         if record.is_ended:
             ended = record.state.replace("_", " ")
             raise AskedWrongly(f"{record.id} has ended: {ended}", hint="start another one")
-        state = "aborted" if wish == "abort" and not record.driver else record.state
+        state = "aborted" if command == "abort" and not record.driver else record.state
 
         def work(transaction: Transaction) -> None:
             transaction.execute(
-                "UPDATE rollouts SET wish = ?, state = ?, changed = ? WHERE id = ? AND state = ?",
-                wish, state, now, record.id, record.state,
+                "UPDATE rollouts SET command = ?, state = ?, changed = ? WHERE id = ? AND state = ?",
+                command, state, now, record.id, record.state,
             )  # fmt: skip
-            append(transaction, by, Act(f"rollout.{wish}", record.candidate, note=record.id), now_s=now)
+            append(transaction, by, Act(f"rollout.{command}", record.candidate, note=record.id), now_s=now)
 
         self._database.atomically(work, alone=HEAD)
         return self.find(record.id)
 
     def claim(self, id_: str, driver: str, stable: str) -> bool:
-        """Take a roll-out to drive; False if it has ended, or another supervisor drives it and lives."""
+        """Claim a roll-out to drive; False if it has ended, or another live supervisor drives it."""
         now = self._clock()
         rows = self._database.write(
             "UPDATE rollouts SET driver = ?, stable = ?, changed = ?"
@@ -147,7 +148,7 @@ class Rollouts:
     def change(
         self, id_: str, state: State, *, weight: float = 0.0, reason: str = "", report: dict[str, Any]
     ) -> None:
-        """Write how a roll-out stands; its end is written down as an act of the supervisor."""
+        """Write the state of a roll-out; its end also goes to the audit log, as an act of the supervisor."""
         now = self._clock()
 
         def work(transaction: Transaction) -> None:
@@ -175,14 +176,14 @@ def _values(record: RolloutRecord) -> tuple[object, ...]:
     return (
         record.id, record.name, record.stable, record.candidate, record.kind,
         record.policy.model_dump_json(), record.held_out, record.who, record.state, record.weight,
-        record.wish, record.driver, record.reason, json.dumps(record.report), record.made, record.changed,
+        record.command, record.driver, record.reason, json.dumps(record.report), record.made, record.changed,
     )  # fmt: skip
 
 
 def _record(row: Row) -> RolloutRecord:
     id_, name, stable, candidate, kind, policy, held_out, who, *rest = row
-    state, weight, wish, driver, reason, report, made, changed = rest
+    state, weight, command, driver, reason, report, made, changed = rest
     return RolloutRecord(
         id_, name, stable, candidate, kind, Rollout.model_validate_json(policy), held_out, who,
-        state, float(weight), wish, driver, reason, json.loads(report), float(made), float(changed),
+        state, float(weight), command, driver, reason, json.loads(report), float(made), float(changed),
     )  # fmt: skip

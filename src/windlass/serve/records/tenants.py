@@ -1,4 +1,4 @@
-"""Whom the service works for: each tenant has limits and settings of its own, and keys in its name."""
+"""Tenants: each has limits and settings of its own, and keys in its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
-from windlass.serve.records.record_cache import Remembered
+from windlass.serve.records.record_cache import RecordCache
 from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import AskedWrongly, Damaged, InUse, NotFound, did_you_mean
 from windlass.spec.limits import Limits
@@ -33,10 +33,10 @@ TENANTS = Schema(
 
 
 class TenantSettings(ConfigModel):
-    """What a tenant may choose."""
+    """Settings of a tenant."""
 
     shared_prefix: bool = Field(
-        False, description="its prompts may share computed beginnings with other tenants that agreed"
+        False, description="its prompts may share cached prefixes with other tenants that agreed"
     )
 
 
@@ -69,14 +69,14 @@ class Tenants:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._known = Remembered(database, self._read)
+        self._known = RecordCache(database, self._read)
 
     def find(self, name: str) -> Tenant | None:
-        """Return a tenant, from memory if nothing changed since."""
+        """Return a tenant, from memory if nothing has changed since."""
         return self._known.get(name)
 
     def get(self, name: str) -> Tenant:
-        """Return a tenant, or say which name comes nearest."""
+        """Return a tenant; raise NotFound with the nearest name."""
         known = {tenant.name: tenant for tenant in self.list()}
         if name not in known:
             raise NotFound(f"no tenant called '{name}'", hint=did_you_mean(name, list(known)))
@@ -124,9 +124,9 @@ class Tenants:
         suspended: bool | None = None,
         allow: Callable[[Allowance], Allowance] | None = None,
     ) -> Tenant:
-        """Change what is given; limits without any entry lift those that there were.
+        """Change what is given; limits without any entry remove the present ones.
 
-        `allow` makes the next allowance of the one that it finds, so that two who change it lose nothing.
+        `allow` computes the new allowance from the present one, so that concurrent changes are not lost.
         """
         self.get(name)
 
@@ -145,7 +145,7 @@ class Tenants:
             append(
                 transaction,
                 by,
-                Act("tenant.set", name, note=_told(limits, settings, suspended, old, new)),
+                Act("tenant.set", name, note=_audit_note(limits, settings, suspended, old, new)),
                 now_s=self._now(),
             )
             return new
@@ -153,10 +153,11 @@ class Tenants:
         return self._database.atomically(work, alone=HEAD)
 
     def remove(self, name: str, by: Actor) -> None:
-        """Remove a tenant that has no key in use; keys that were revoked go with it."""
+        """Remove a tenant that has no valid key, and its revoked keys."""
         if name == DEFAULT:
             raise AskedWrongly(
-                f"the tenant '{DEFAULT}' stays", hint="`windlass tenants set default --suspend` closes it"
+                f"the tenant '{DEFAULT}' cannot be removed",
+                hint="`windlass tenants set default --suspend` suspends it",
             )
         self.get(name)
 
@@ -172,7 +173,7 @@ class Tenants:
         self._database.atomically(work, alone=HEAD)
 
     def number(self, name: str) -> int:
-        """Return the number of a tenant, from 1: the same for ever, and never another's after it."""
+        """Return the number of a tenant, from 1; it never changes and is never given to another tenant."""
 
         def work(transaction: Transaction) -> int:
             known = transaction.execute("SELECT number FROM tenant_numbers WHERE name = ?", name)
@@ -191,7 +192,7 @@ class Tenants:
 
 
 def read_limits(text: str | None, whose: str) -> Limits | None:
-    """Read the limits of a row, which is damaged if nobody of us can have written them."""
+    """Read the limits of a row; raise Damaged if they are not valid."""
     return None if text is None else _read(Limits, text, whose)
 
 
@@ -246,7 +247,7 @@ def _changed(
     )
 
 
-def _told(
+def _audit_note(
     limits: Limits | None, settings: TenantSettings | None, suspended: bool | None, old: Tenant, new: Tenant
 ) -> str:
     parts = []

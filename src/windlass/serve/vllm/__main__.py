@@ -1,8 +1,8 @@
 """The process: `python -m windlass.serve.vllm --model DIR --name NAME --socket PATH ...`.
 
-It starts a vLLM server, waits until that answers, then listens; whoever can connect finds it ready. It
-ends on SIGTERM or SIGINT, when the process that started it is gone, and when vLLM ends; vLLM never
-outlives it. A start that fails is told as one line of JSON on standard output and by the exit code.
+It starts a vLLM server, waits until that answers, then listens: a client that can connect finds it ready. It
+ends on SIGTERM or SIGINT, when its parent process is gone, and when vLLM ends; vLLM never outlives it. A
+failed start prints one line of JSON to standard output and exits non-zero.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ENCODERS = {"bert"}
 
 
 def main(argv: list[str]) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal asks to stop."""
     args = _parser().parse_args(argv)
-    order = VllmCommand(
+    command = VllmCommand(
         executable=args.executable,
         model=args.model,
         name=args.name,
@@ -38,38 +38,38 @@ def main(argv: list[str]) -> int:
         rank=max((_rank(path) for _, path in args.adapter), default=0),
         extra=split_options(args.engine_args),
     )
-    find_executable(order.executable)
+    find_executable(command.executable)
     config = _read(args.model / "config.json")
     if config.get("model_type") in ENCODERS:
         raise BadInput(
-            f"{args.model}: a {config['model_type']} model writes no text; vLLM is used here to write",
+            f"{args.model}: a {config['model_type']} model generates no text, which --engine vllm is for",
             hint="serve it without --engine vllm",
         )
     if is_own(config):
         raise BadInput(
-            f"{args.model}: a {config['model_type']} model is not known to vLLM",
+            f"{args.model}: vLLM does not support {config['model_type']} models",
             hint="serve it without --engine vllm",
         )
-    asyncio.run(_serve(order, config, args.socket))
+    asyncio.run(_serve(command, config, args.socket))
     return 0
 
 
-async def _serve(order: VllmCommand, config: dict[str, Any], path: Path) -> None:
+async def _serve(command: VllmCommand, config: dict[str, Any], path: Path) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    child = await start(order)
+    child = await start(command)
     try:
         about = await _or_stop(stopping, child.until_ready())
         if about is not None:
-            await _run(Bridge(child, _ready(order, config, about)), child, path, stopping)
+            await _run(Bridge(child, _ready(command, config, about)), child, path, stopping)
     finally:
         await child.stop()
 
 
 async def _run(bridge: Bridge, child: VllmProcess, path: Path, stopping: asyncio.Event) -> None:
     server = await bridge.listen(path)
-    load = asyncio.create_task(bridge.tell_load())
+    load = asyncio.create_task(bridge.send_load())
     try:
         await _or_stop(stopping, child.ended())
         if not stopping.is_set():
@@ -81,32 +81,32 @@ async def _run(bridge: Bridge, child: VllmProcess, path: Path, stopping: asyncio
 
 
 async def _or_stop(stopping: asyncio.Event, work: Any) -> Any:
-    """Return what the work returns, or None if the process is told to stop before that."""
-    working, told = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    """Return the result of the work, or None if a signal asks to stop before it is done."""
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
     finally:
-        for task in (working, told):
+        for task in (working, stopped):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(task, return_exceptions=True)
 
 
-def _ready(order: VllmCommand, config: dict[str, Any], about: dict[str, Any]) -> Ready:
-    """Introduce the model; its sizes are known from config.json, its context from vLLM itself."""
+def _ready(command: VllmCommand, config: dict[str, Any], about: dict[str, Any]) -> Ready:
+    """Describe the model to gateways: sizes from config.json, the context from vLLM itself."""
     text = config.get("text_config") or config
     return Ready(
-        model=order.name,
+        model=command.name,
         family=str(config.get("model_type", "unknown")),
         parameters=0,
         context=int(about.get("max_model_len") or text.get("max_position_embeddings") or text["n_positions"]),
         vocabulary=int(text["vocab_size"]),
         width=int(text.get("hidden_size") or text["n_embd"]),
-        slots=order.slots,
+        slots=command.slots,
         process=os.getpid(),
         precision=str(config.get("dtype") or config.get("torch_dtype") or "auto"),
-        adapters=list(order.adapters),
+        adapters=list(command.adapters),
         engine="vllm",
     )
 
@@ -126,16 +126,16 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(f"{path}: is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f"{path}: holds no JSON object")
+        raise BadInput(f"{path}: must hold a JSON object")
     return value
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = EntrypointParser(prog="python -m windlass.serve.vllm")
     parser.add_argument("--model", type=Path, required=True, help="directory of the model")
-    parser.add_argument("--name", required=True, help="what the model is called")
+    parser.add_argument("--name", required=True, help="name of the model")
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
-    parser.add_argument("--slots", type=int, default=256, help="requests computed together")
+    parser.add_argument("--slots", type=int, default=256, help="max requests computed together")
     parser.add_argument("--adapter", type=named_path, action="append", default=[], metavar="NAME=DIR")
     parser.add_argument("--executable", default="vllm", help="the vLLM program (default: found on PATH)")
     parser.add_argument("--engine-args", default="", help="further options of `vllm serve`, in one text")

@@ -1,7 +1,7 @@
-"""The vLLM server as a child process: how it is started, when it is there, how it ends.
+"""The vLLM server as a child process: its command line, health check and end.
 
-It listens on a loopback port with a key that only this process knows, fetches nothing and reports to
-nobody. It has a session of its own, so that what it starts can be ended with it.
+It listens on a loopback port with a key that only this process knows, downloads nothing and sends no usage
+statistics. It has a session of its own, so that its own children can be killed with it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from windlass.spec.errors import BadInput, NotFound, ProcessFailed
 POLL_S = 0.2
 GRACE_S = 15.0
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as --max-lora-rank."""
+"""The values that vLLM accepts as --max-lora-rank."""
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class VllmCommand:
-    """What to start."""
+    """The vLLM server to start."""
 
     executable: str
     model: Path
@@ -46,11 +46,11 @@ class VllmCommand:
     extra: Sequence[str] = ()
 
     def command(self, port: int) -> list[str]:
-        """Return the command line; what the user adds comes last, and so has the last word."""
+        """Return the command line; the user's options come last and so override ours."""
         command = [find_executable(self.executable), "serve", str(self.model)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.name]
         command += ["--max-num-seqs", str(self.slots), "--scheduling-policy", "priority"]
-        # Without this, the model's generation_config.json would change what requests leave open.
+        # Without this, the model's generation_config.json would change the defaults of requests.
         command += ["--generation-config", "vllm"]
         if self.adapters:
             command += ["--enable-lora", "--max-lora-rank", str(_rank_class(self.rank)), "--lora-modules"]
@@ -59,7 +59,7 @@ class VllmCommand:
 
 
 def find_executable(name: str) -> str:
-    """Return the path of the program, or say what to install."""
+    """Return the path of the program; raise NotFound with what to install."""
     found = shutil.which(name)
     if found is None:
         raise NotFound(
@@ -70,7 +70,7 @@ def find_executable(name: str) -> str:
 
 
 def split_options(text: str) -> list[str]:
-    """Cut a line of options as a shell would."""
+    """Split a line of options as a shell would."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -85,14 +85,14 @@ class VllmProcess:
         self.http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             headers={"authorization": f"Bearer {key}"},
-            # An answer may wait long for its first token; a server that is gone closes the connection.
+            # An answer may wait long for its first token; a server that has ended closes the connection.
             timeout=httpx.Timeout(None, connect=5.0),
             limits=httpx.Limits(max_connections=None),
             trust_env=False,
         )
 
     async def until_ready(self) -> dict[str, Any]:
-        """Wait until it answers; return what it says of its model. Its death ends the waiting."""
+        """Wait until it is healthy; return its description of the model. Raise if the process ends."""
         while not await self._is_healthy():
             self.check()
             await asyncio.sleep(POLL_S)
@@ -100,7 +100,7 @@ class VllmProcess:
             models = (await self.http.get("/v1/models")).raise_for_status().json()
             return dict(models["data"][0])
         except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-            raise ProcessFailed("vLLM answers, but not as its API does: GET /v1/models") from None
+            raise ProcessFailed("vLLM's reply to GET /v1/models does not follow its API") from None
 
     async def ended(self) -> None:
         """Return when the process has ended."""
@@ -110,12 +110,10 @@ class VllmProcess:
         """Raise if it has ended."""
         code = self._process.returncode
         if code is not None:
-            raise ProcessFailed(
-                f"vLLM ended with code {code}", hint="its own words are in the log of the engine"
-            )
+            raise ProcessFailed(f"vLLM ended with code {code}", hint="its output is in the log of the engine")
 
     async def stop(self) -> None:
-        """End it and all that it started: kindly, then by force."""
+        """Terminate it, then kill it and all processes that it started."""
         await self.http.aclose()
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
@@ -132,15 +130,15 @@ class VllmProcess:
             return False
 
 
-async def start(order: VllmCommand) -> VllmProcess:
-    """Start the server; it is not there yet when this returns."""
+async def start(command: VllmCommand) -> VllmProcess:
+    """Start the server process; it is not ready yet when this returns."""
     port, key = _free_port(), secrets.token_urlsafe(32)
-    # How our own processes allocate memory is nothing for a program that we do not know.
+    # Our allocator settings are not for other programs.
     inherited = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
     process = await asyncio.create_subprocess_exec(
-        *order.command(port),
+        *command.command(port),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=sys.stderr,  # ours is for events; what a program says of itself goes to the log
+        stdout=sys.stderr,  # ours is for events; the output of vLLM goes to the log
         stderr=None,
         start_new_session=True,
         preexec_fn=_die_with_parent,
@@ -170,4 +168,4 @@ def _rank_class(rank: int) -> int:
     for size in LORA_RANKS:
         if rank <= size:
             return size
-    raise BadInput(f"an adapter has rank {rank}; vLLM takes at most {LORA_RANKS[-1]}")
+    raise BadInput(f"an adapter has rank {rank}; vLLM supports at most {LORA_RANKS[-1]}")

@@ -19,21 +19,21 @@ FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "abort": "can
 
 
 class BadVllmReply(Exception):
-    """vLLM said something that is not what its API promises."""
+    """vLLM sent a reply that does not follow its API."""
 
 
 def refusal(request: Generate, model: str, adapters: list[str], context: int) -> Failed | None:
-    """Refuse what vLLM would misread or answer in words of its own."""
+    """Refuse requests that vLLM would misread, or refuse with another error than our engine."""
     wanted = len(request.tokens) + request.max_tokens
     wrong: tuple[str, str] | None = None
     if not request.tokens:
         wrong = "bad_tokens", "the prompt is empty; there is nothing to continue"
     elif request.max_tokens < 0:
-        wrong = "bad_request", f"max_tokens = {request.max_tokens} cannot be"
+        wrong = "bad_request", f"max_tokens must be at least 0, got {request.max_tokens}"
     elif wanted > context:
         wrong = "context_exceeded", f"prompt and answer make {wanted} tokens, but the context is {context}"
     elif request.model not in ("", model):
-        wrong = "unknown_model", f"this engine serves '{model}' alone"
+        wrong = "unknown_model", f"this engine serves only '{model}'"
     elif request.adapter and request.adapter not in adapters:
         wrong = (
             "unknown_adapter",
@@ -57,11 +57,11 @@ def body_of(request: Generate, model: str) -> dict[str, Any]:
         "repetition_penalty": request.repetition_penalty,
         "seed": request.seed,
         "stop_token_ids": request.stop_tokens,
-        # Only the tokens that the gateway names end an answer, as with our own engine.
+        # Only the stop tokens of the request end an answer, as with our own engine.
         "ignore_eos": True,
         "stream": True,
         "return_token_ids": True,
-        "priority": -request.priority,  # there, lower goes first
+        "priority": -request.priority,  # in vLLM, lower goes first
     }
     if request.logprobs >= 0 or request.score_prompt:
         body |= {"logprobs": max(0, request.logprobs), "return_tokens_as_token_ids": True}
@@ -89,8 +89,8 @@ def _structured(grammar: Grammar) -> dict[str, Any]:
 
 
 @dataclass
-class Hearing:
-    """One answer on its way back: events in, messages out."""
+class AnswerStream:
+    """One streamed answer: vLLM's events in, our messages out."""
 
     request: Generate
     finished: bool = False
@@ -99,8 +99,8 @@ class Hearing:
     def __post_init__(self) -> None:
         self._echo_due = self.request.score_prompt
 
-    def hear(self, data: str) -> list[Tokens | PromptScores | Failed]:
-        """Take the data of one event; Garbled if it is not an event of vLLM's."""
+    def receive(self, data: str) -> list[Tokens | PromptScores | Failed]:
+        """Translate the data of one event; raise BadVllmReply if it is not an event of vLLM's API."""
         if data == DONE or self.finished:
             return []
         try:
@@ -114,22 +114,22 @@ class Hearing:
 
     def _choice(self, choice: dict[str, Any]) -> list[Tokens | PromptScores | Failed]:
         if choice.get("token_ids") is None:
-            raise BadVllmReply("vLLM sends no token ids; version 0.12 or later is needed")
+            raise BadVllmReply("vLLM sends no token ids; version 0.12 or later is required")
         tokens = _ids(choice["token_ids"])
         scores = _scores(choice.get("logprobs"), max(0, self.request.logprobs))
-        said: list[Tokens | PromptScores | Failed] = []
+        messages: list[Tokens | PromptScores | Failed] = []
         if self._echo_due:
             self._echo_due = False
             count = len(self.request.tokens)
-            said.append(_prompt_scores(self.request, scores[:count]))
+            messages.append(_prompt_scores(self.request, scores[:count]))
             scores = scores[count:]
-        said += self._answer(tokens, scores, choice.get("finish_reason"))
-        return said
+        messages += self._answer(tokens, scores, choice.get("finish_reason"))
+        return messages
 
     def _answer(self, tokens: list[int], scores: list[Score], reason: str | None) -> list[Tokens]:
         request = self.request
         if not request.max_tokens:
-            tokens, reason = [], "length"  # one is made for the scores of the prompt
+            tokens, reason = [], "length"  # vLLM generated one to score the prompt
         if reason is not None and reason not in FINISHES:
             raise ValueError(reason)
         finish = None if reason is None else FINISHES[reason]
@@ -155,33 +155,33 @@ def _ids(given: Any) -> list[int]:
     return given
 
 
-def _scores(given: dict[str, Any] | None, most: int) -> list[Score]:
-    """Return each token's log-probability, and its likeliest rivals, `most` of them."""
+def _scores(given: dict[str, Any] | None, count: int) -> list[Score]:
+    """Return each token's log-probability and the `count` likeliest alternatives."""
     if given is None:
         return []
     tops = given.get("top_logprobs") or [None] * len(given["token_logprobs"])
     return [
-        (None if own is None else float(own), _rivals(top or {}, most))
+        (None if own is None else float(own), _rivals(top or {}, count))
         for own, top in zip(given["token_logprobs"], tops, strict=True)
     ]
 
 
-def _rivals(top: dict[str, float], most: int) -> list[Alternative]:
+def _rivals(top: dict[str, float], count: int) -> list[Alternative]:
     found = [Alternative(int(name.removeprefix(TOKEN)), float(logprob)) for name, logprob in top.items()]
-    return sorted(found, key=lambda one: -one.logprob)[:most]
+    return sorted(found, key=lambda alternative: -alternative.logprob)[:count]
 
 
 def _prompt_scores(request: Generate, scores: list[Score]) -> PromptScores:
-    """Say the scores of the prompt; its first token follows nothing and has none."""
+    """Return the scores of the prompt; its first token follows nothing and has none."""
     if len(scores) != len(request.tokens):
         raise ValueError(len(scores))
-    told = [-1e9 if score[0] is None else score[0] for score in scores[1:]]
+    logprobs = [-1e9 if score[0] is None else score[0] for score in scores[1:]]
     alternatives = [score[1] for score in scores[1:]] if request.logprobs > 0 else []
-    return PromptScores(request.id, told, alternatives)
+    return PromptScores(request.id, logprobs, alternatives)
 
 
 def error_text(answer: Any) -> str:
-    """Return what an error of vLLM's says, wherever its version puts it."""
+    """Return the message of a vLLM error; its place in the body depends on the version."""
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     message = error.get("message") if isinstance(error, dict) else error
     return f"vLLM refused: {message}"[:500]

@@ -1,11 +1,10 @@
-"""Several sites behind one name: a DNS server that answers with the nearest one that is well.
+"""Several sites behind one name: a DNS server that answers with the nearest healthy site.
 
-    site_probe.py   asks every site's gateway a known question -> Probe
-    site_health.py  probes -> who is well, with hysteresis; who is being drained (pure)
-    geo.py   a client's network -> the sites in the order of their distance (pure)
-    dns_message.py   a DNS query and the standings -> the DNS answer (pure; dnspython reads and writes the wire)
-    dns_server.py    UDP and TCP; what is asked while it runs (drain, restore) comes by files of its folder
-    lab/proofs/sites/sites_proof.py     plays two sites and a resolver in network namespaces, and cuts one off
+    `site_probe`    probes every site's gateway with a prompt whose answer is known -> Probe
+    `site_health`   probes -> healthy or not, with hysteresis; draining (pure)
+    `geo`           a client's network -> the sites in order of distance (pure)
+    `dns_message`   a DNS query and the healthy sites -> the DNS answer (pure; dnspython does the wire format)
+    `dns_server`    UDP and TCP; requests to drain and restore sites are files in its folder
 
-Start at dns_message.py.
+Start at `dns_message`. `lab.proofs.sites.sites_proof` tests it in network namespaces.
 """

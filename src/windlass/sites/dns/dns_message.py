@@ -1,8 +1,8 @@
-"""A DNS query in, a DNS answer out. Pure: who answers and how far they are is given.
+"""Turns a DNS query into a DNS answer. Pure: the healthy sites and the distances are given.
 
-We answer for one zone and for nothing else: no recursion, no transfer, one question a message. The zone has
-addresses at its top (of the nearest site that is well) and below it, by the name of each site, which is for
-people who look for a fault. Answers say for which client network they hold (RFC 7871).
+The server is authoritative for one zone: no recursion, no transfer, one question per message. The apex of the
+zone has the addresses of the nearest healthy site; each site also has its own name below, for debugging.
+Answers state the client network that they are valid for (RFC 7871).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from windlass.sites.dns.geo import Distances, by_distance
 from windlass.spec.sites import Network, Site, Sites
 
 LARGEST_UDP = 1232
-"""What fits into one packet on every path (DNS Flag Day 2020)."""
+"""Largest UDP answer that is not fragmented on any path (DNS Flag Day 2020)."""
 PLAIN_UDP = 512
 LARGEST_QUERY = 512
-"""A question with its options takes under 350 bytes; what is longer asks for something else."""
+"""A question with its options takes under 350 bytes; a longer query is rejected."""
 HINFO = 'RFC8482 ""'
 TRANSFERS = (dns.rdatatype.AXFR, dns.rdatatype.IXFR)
 
 
 @dataclass(frozen=True)
 class Zone:
-    """What does not change while the server runs."""
+    """The fixed configuration of the server."""
 
     sites: Sites
     distances: Distances
@@ -55,12 +55,12 @@ class Zone:
 def answer(
     data: bytes, zone: Zone, well: Sequence[Site], client: Network, serial: int, *, tcp: bool = False
 ) -> bytes | None:
-    """Return the answer to a message, or None to say nothing, which is for what is no query at all."""
+    """Return the answer to a message, or None if it is not a query."""
     query = _read(data)
     if query is None:
         return _malformed(data)
     if query.flags & dns.flags.QR:
-        return None  # an answer, perhaps of another server: two that answer each other never end
+        return None  # an answer: replying could start an endless loop with another server
     reply = dns.message.make_response(query, recursion_available=False, our_payload=LARGEST_UDP)
     reply.set_rcode(_refusal(query, zone) or dns.rcode.NOERROR)
     if reply.rcode() == dns.rcode.NOERROR:
@@ -68,11 +68,11 @@ def answer(
     return _written(reply, query, tcp=tcp)
 
 
-def client_of(query: dns.message.Message, asker: Network) -> tuple[Network, dns.edns.ECSOption | None]:
-    """Return for whom a query is: the network that a resolver names, or whoever asks."""
+def client_of(query: dns.message.Message, sender: Network) -> tuple[Network, dns.edns.ECSOption | None]:
+    """Return the client of a query: the network that the resolver names (ECS), or the sender."""
     option = next((o for o in query.options if isinstance(o, dns.edns.ECSOption)), None)
     if option is None or option.srclen == 0:
-        return asker, option
+        return sender, option
     return ipaddress.ip_network(f"{option.address}/{option.srclen}", strict=False), option
 
 
@@ -86,7 +86,7 @@ def _read(data: bytes) -> dns.message.Message | None:
 
 
 def _malformed(data: bytes) -> bytes | None:
-    """FORMERR under the number of the query, as far as there is one; nothing to what says it is an answer."""
+    """Return FORMERR with the query's id; None for a message without id, or an answer."""
     if len(data) < 12 or data[2] & 0x80:
         return None
     return data[:2] + bytes((0x80 | data[2] & 0x79, dns.rcode.FORMERR)) + bytes(8)
@@ -99,9 +99,9 @@ def _refusal(query: dns.message.Message, zone: Zone) -> dns.rcode.Rcode | None:
         return dns.rcode.BADVERS
     if len(query.question) != 1:
         return dns.rcode.FORMERR
-    asked = query.question[0]
-    outside = asked.rdclass != dns.rdataclass.IN or not asked.name.is_subdomain(zone.name)
-    return dns.rcode.REFUSED if outside or asked.rdtype in TRANSFERS else None
+    question = query.question[0]
+    outside = question.rdclass != dns.rdataclass.IN or not question.name.is_subdomain(zone.name)
+    return dns.rcode.REFUSED if outside or question.rdtype in TRANSFERS else None
 
 
 def _fill(
@@ -109,22 +109,22 @@ def _fill(
     query: dns.message.Message,
     zone: Zone,
     well: Sequence[Site],
-    asker: Network,
+    sender: Network,
     serial: int,
 ) -> None:
-    asked = query.question[0]
+    question = query.question[0]
     reply.flags |= dns.flags.AA
-    client, option = client_of(query, asker)
+    client, option = client_of(query, sender)
     where = zone.distances.of(client)
     if option is not None:
-        told = dns.edns.ECSOption(option.address, option.srclen, min(where.scope, option.srclen))
-        reply.use_edns(0, payload=LARGEST_UDP, options=[told])
-    if asked.name == zone.name:
+        echoed = dns.edns.ECSOption(option.address, option.srclen, min(where.scope, option.srclen))
+        reply.use_edns(0, payload=LARGEST_UDP, options=[echoed])
+    if question.name == zone.name:
         nearest = by_distance(well, where)[0] if well else []
-        reply.answer += _at_top(zone, nearest, asked.rdtype, serial)
-    elif (named := _site_named(zone, asked.name)) is not None:
-        reply.answer += _addresses(zone, asked.name, [named], asked.rdtype)
-    elif asked.name.to_text().lower() not in zone.nameservers:
+        reply.answer += _at_top(zone, nearest, question.rdtype, serial)
+    elif (named := _site_named(zone, question.name)) is not None:
+        reply.answer += _addresses(zone, question.name, [named], question.rdtype)
+    elif question.name.to_text().lower() not in zone.nameservers:
         reply.set_rcode(dns.rcode.NXDOMAIN)
     if not reply.answer:
         reply.authority.append(_soa(zone, serial))
@@ -138,7 +138,7 @@ def _at_top(
             return [_soa(zone, serial)]
         case dns.rdatatype.NS:
             return [dns.rrset.from_text(zone.name, zone.sites.ttl, "IN", "NS", *zone.nameservers)]
-        case dns.rdatatype.ANY:  # answered with next to nothing, so that it amplifies nothing (RFC 8482)
+        case dns.rdatatype.ANY:  # a minimal answer, against amplification (RFC 8482)
             return [dns.rrset.from_text(zone.name, zone.sites.ttl, "IN", "HINFO", HINFO)]
         case _:
             return _addresses(zone, zone.name, nearest, kind)
@@ -158,14 +158,14 @@ def _site_named(zone: Zone, name: dns.name.Name) -> Site | None:
 
 
 def _soa(zone: Zone, serial: int) -> dns.rrset.RRset:
-    """Names that are not there may be kept as long as those that are."""
+    """Return the SOA record; negative answers have the same TTL as positive ones."""
     ttl, contact = zone.sites.ttl, zone.sites.contact or f"hostmaster.{zone.sites.zone}"
     text = f"{zone.nameservers[0]} {contact.rstrip('.')}. {serial} 3600 600 86400 {ttl}"
     return dns.rrset.from_text(zone.name, ttl, "IN", "SOA", text)
 
 
 def _written(reply: dns.message.Message, query: dns.message.Message, *, tcp: bool) -> bytes:
-    """Write an answer; one that is too long for a packet is cut and marked so, and asked for again by TCP."""
+    """Encode an answer; one that is too long for UDP is truncated (TC), so that the client uses TCP."""
     if tcp:
         return reply.to_wire()
     room = min(max(query.payload, PLAIN_UDP), LARGEST_UDP) if query.edns >= 0 else PLAIN_UDP

@@ -1,10 +1,10 @@
-"""The DNS server of a zone: UDP and TCP, and one task a site that asks it how it is.
+"""The DNS server of a zone: UDP and TCP, and one probing task per site.
 
-Its folder holds what people and other processes see of it:
+Its folder is its interface to the command line and other processes:
 
-    standing.json   how every site stands, renewed at every change and every second
-    drain/NAME      made by `windlass sites drain`, gone with `restore`; looked at every second
-    known.json      what each version answers
+    standing.json   the state of every site, written at every change and every half second
+    drain/NAME      created by `windlass sites drain`, removed by `restore`; read every half second
+    known.json      the expected answer of each version
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class SitesServer:
-    """Answers for a zone until it is cancelled."""
+    """Answers queries for a zone until it is cancelled."""
 
     def __init__(self, sites: Sites, folder: Path, tell: Tell) -> None:
         self._sites, self._zone, self._folder = sites, Zone.of(sites), folder
@@ -48,28 +48,28 @@ class SitesServer:
         self.queries = 0
 
     async def run(self, host: str, port: int, ready: Callable[[int], None]) -> None:
-        """Serve; `ready` is told the port."""
+        """Serve; `ready` is called with the port."""
         loop = asyncio.get_running_loop()
-        tcp = await _opened(asyncio.start_server(self._converse, host, port), host, port)
+        tcp = await _opened(asyncio.start_server(self._serve_connection, host, port), host, port)
         chosen = tcp.sockets[0].getsockname()[1]
         udp, _ = await _opened(
             loop.create_datagram_endpoint(lambda: _Datagrams(self.reply), (host, chosen)), host, chosen
         )
-        self._look()
+        self._update()
         ready(chosen)
         try:
             async with httpx.AsyncClient() as client, asyncio.TaskGroup() as tasks:
                 for site in self._sites.site:
                     tasks.create_task(self._watch(client, site))
-                tasks.create_task(self._keep_looking())
+                tasks.create_task(self._keep_updating())
         finally:
             udp.close()
             tcp.close()
 
-    def reply(self, data: bytes, asker: str, *, tcp: bool = False) -> bytes | None:
-        """Answer one message."""
+    def reply(self, data: bytes, sender: str, *, tcp: bool = False) -> bytes | None:
+        """Return the answer to one message."""
         self.queries += 1
-        client: Network = ipaddress.ip_network(asker.partition("%")[0])
+        client: Network = ipaddress.ip_network(sender.partition("%")[0])
         well = answering(self._sites, self.known, time.time())
         return answer(data, self._zone, well, client, int(time.time()), tcp=tcp)
 
@@ -80,28 +80,28 @@ class SitesServer:
             self.known[site.name] = after(self.known[site.name], probe, self._sites.watch, time.time())
             if len(self._answers) > before:
                 StoreDir(self._folder).write(KNOWN, json.dumps(self._answers).encode())
-            self._look()
+            self._update()
             await asyncio.sleep(self._sites.watch.every)
 
-    async def _keep_looking(self) -> None:
+    async def _keep_updating(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self._look()
+            self._update()
 
-    def _look(self) -> None:
-        """Take up what was asked for, and say what changed."""
+    def _update(self) -> None:
+        """Apply drain requests, report changes, and write standing.json."""
         now = time.time()
         for name, standing in self.known.items():
-            asked = (self._folder / DRAIN / name).exists()
-            self.known[name] = drained(standing, now if asked else None)
+            draining = (self._folder / DRAIN / name).exists()
+            self.known[name] = drained(standing, now if draining else None)
         states = {name: state(standing, self._sites, now) for name, standing in self.known.items()}
         for name, found in states.items():
             if found != self._states.get(name):
                 self._tell({"event": "site", "site": name, "state": found, "why": self.known[name].why})
         self._states = dict(states)
-        StoreDir(self._folder).write(STANDING, json.dumps(self._told(now)).encode())
+        StoreDir(self._folder).write(STANDING, json.dumps(self._report(now)).encode())
 
-    def _told(self, now: float) -> dict[str, Any]:
+    def _report(self, now: float) -> dict[str, Any]:
         rows = [
             {
                 "site": name,
@@ -114,8 +114,8 @@ class SitesServer:
         ]
         return {"zone": self._sites.zone, "time": round(now, 3), "queries": self.queries, "sites": rows}
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer messages of one connection; who is slow, or one too many, is cut off."""
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the messages of one TCP connection; slow or surplus connections are closed."""
         self._connections += 1
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -133,7 +133,7 @@ class SitesServer:
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """One message in, one out."""
+    """The UDP side: one message in, one out."""
 
     def __init__(self, reply: Callable[[bytes, str], bytes | None]) -> None:
         self._reply = reply

@@ -1,4 +1,4 @@
-"""How far sites are from a client: the most exact network that holds it says so. Pure."""
+"""Distances of the sites from a client, by longest-prefix match. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True)
 class ClientDistances:
-    """A client's distances from all sites, and how many bits of its address decided them."""
+    """A client's distances from all sites, and the prefix length that they are valid for."""
 
     distances: dict[str, float]
     scope: int
 
 
 class Distances:
-    """The tables of a zone, ready to be asked."""
+    """The distance tables of a zone."""
 
     def __init__(self, sites: Sites) -> None:
         self._own = {site.name: site.distance for site in sites.site}
@@ -32,10 +32,10 @@ class Distances:
         self._rows = sorted(rows, key=lambda row: -row[0].prefixlen)
 
     def of(self, client: Network) -> ClientDistances:
-        """Return what the most exact network says that holds the client's.
+        """Return the distances by longest-prefix match for the client.
 
-        The scope is as wide as no other row could decide otherwise for anybody in it (RFC 7871, 7.2.1): a
-        resolver may give the same answer to all of them.
+        The scope is the widest prefix in which every address gets the same answer (RFC 7871, 7.2.1), so a
+        resolver may cache the answer for it.
         """
         inner = [network for network, _ in self._rows if _within(network, client)]
         scope = max((network.prefixlen for network in inner), default=0)
@@ -46,7 +46,7 @@ class Distances:
 
 
 def by_distance(sites: Sequence[Site], where: ClientDistances) -> list[list[Site]]:
-    """Return the sites, nearest first, those of equal distance together."""
+    """Return groups of sites with equal distance, nearest first."""
     found: dict[float, list[Site]] = {}
     for site in sites:
         found.setdefault(where.distances[site.name], []).append(site)
@@ -58,11 +58,11 @@ def _within(inner: Network, outer: Network) -> bool:
 
 
 def _apart(client: Network, rows: Sequence[tuple[Network, dict[str, float]]]) -> int:
-    """Return how many bits tell the client from every network of the tables that does not hold it."""
-    most = 0
+    """Return the prefix length that separates the client from every network that does not contain it."""
+    bits = 0
     for network, _ in rows:
         if network.version != client.version or _within(client, network) or _within(network, client):
             continue
         differ = int(network.network_address) ^ int(client.network_address)
-        most = max(most, client.max_prefixlen - differ.bit_length() + 1)
-    return most
+        bits = max(bits, client.max_prefixlen - differ.bit_length() + 1)
+    return bits

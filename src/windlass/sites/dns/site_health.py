@@ -1,8 +1,8 @@
-"""Who is well. Pure: probes and the time are given.
+"""Decides which sites are healthy. Pure: probes and the time are given.
 
-A site is left out after `fall` bad answers in a row and comes back after `rise` good ones: leaving is quick,
-because clients wait; coming back is slow, because a site that fails again costs them twice. A site that is
-drained gets no new clients; it is withdrawn when kept answers have run out and its drain time is over.
+A site is removed after `fall` failed probes in a row and added again after `rise` good ones: removal is fast,
+because clients wait; return is slow, because a site that fails again costs them twice. A draining site gets
+no new clients; it is withdrawn once cached answers have expired and its drain time is over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = Literal["well", "out", "draining", "withdrawn"]
 
 @dataclass(frozen=True)
 class Probe:
-    """How a site answered one question."""
+    """The result of one probe of a site."""
 
     good: bool
     took_s: float = 0.0
@@ -27,11 +27,11 @@ class Probe:
 
 @dataclass(frozen=True)
 class SiteHealth:
-    """What is known of one site. A new one is well until it is found otherwise: somebody must answer."""
+    """The health of one site. It starts as healthy, so that the server has a site to answer with."""
 
     well: bool = True
     in_row: int = 0
-    """Probes in a row that speak against `well`."""
+    """Consecutive probes that contradict `well`."""
     changed_at: float = 0.0
     drained_at: float | None = None
     took_s: float = 0.0
@@ -39,7 +39,7 @@ class SiteHealth:
 
 
 def after(standing: SiteHealth, probe: Probe, watch: SiteCheck, now: float) -> SiteHealth:
-    """Return what is known after one more probe."""
+    """Return the health after one more probe."""
     seen = replace(standing, took_s=probe.took_s, why=probe.why)
     if probe.good == standing.well:
         return replace(seen, in_row=0)
@@ -50,7 +50,7 @@ def after(standing: SiteHealth, probe: Probe, watch: SiteCheck, now: float) -> S
 
 
 def drained(standing: SiteHealth, now: float | None) -> SiteHealth:
-    """Begin to drain a site, or end it with None; a drain that is under way goes on."""
+    """Start draining a site at `now`, or end it with None; a drain in progress keeps its start."""
     if now is not None and standing.drained_at is not None:
         return standing
     return replace(standing, drained_at=now)
@@ -66,8 +66,8 @@ def state(standing: SiteHealth, sites: Sites, now: float) -> State:
 def answering(sites: Sites, known: Mapping[str, SiteHealth], now: float) -> Sequence[Site]:
     """Return the sites that clients may be sent to.
 
-    Where none is well, those that still answer while they drain, and else all that are not withdrawn: a
-    monitor that is wrong about everybody must not take the service away.
+    If none is healthy, the draining sites that still answer; otherwise all that are not withdrawn: a faulty
+    monitor must not take the service down.
     """
     states = {site.name: state(known.get(site.name, SiteHealth()), sites, now) for site in sites.site}
     for wanted in (("well",), ("draining",), ("out",)):

@@ -1,8 +1,8 @@
-"""Asks a site's gateway how it is: a question whose answer is known, within a time.
+"""Probes a site's gateway with a prompt whose answer is known, within a time limit.
 
-The same version answers the same question alike at every site, to the letter, because at temperature 0
-nothing else decides. So what a version first answered anywhere is what it must answer everywhere; a site
-that says otherwise has other weights or a fault.
+At temperature 0 a version gives the same completion at every site, to the letter. So the first answer of a
+version at any site is the expected answer at all sites; a site that answers differently has other weights or
+a fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windlass.sites.dns.site_health import Probe
 from windlass.spec.sites import Site, SiteCheck
 
 KEY = "WINDLASS_KEY"
-"""The environment variable with the key of sites that name none of their own."""
+"""Environment variable with the API key of sites without a `key_variable`."""
 
 
 def key_of(site: Site) -> str | None:
@@ -27,7 +27,7 @@ def key_of(site: Site) -> str | None:
 async def ask(
     client: httpx.AsyncClient, site: Site, watch: SiteCheck, key: str | None, known: MutableMapping[str, str]
 ) -> Probe:
-    """Ask one site once; `known` keeps the answer of every version."""
+    """Probe one site once; `known` keeps the expected answer of every version."""
     began = time.monotonic()
     try:
         if watch.model is None:
@@ -57,9 +57,9 @@ async def ask(
 
 def _wrong(reply: httpx.Response, watch: SiteCheck, known: MutableMapping[str, str]) -> str | None:
     try:
-        told = reply.json()
-        version, text = str(told["model"]), str(told["choices"][0]["text"])
+        body = reply.json()
+        version, text = str(body["model"]), str(body["choices"][0]["text"])
     except (ValueError, KeyError, IndexError, TypeError):
-        return "answers with something that is no completion"
+        return "the reply is not a completion"
     expected = watch.expect if watch.expect is not None else known.setdefault(version, text)
-    return None if text == expected else f"{version} answers otherwise than it should"
+    return None if text == expected else f"{version} gives an unexpected answer"

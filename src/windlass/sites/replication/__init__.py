@@ -1,12 +1,12 @@
-"""Brings the models of a home to every site, through a store that all of them reach.
+"""Replicates the models of a home to every site, through a store that all of them reach (the depot).
 
-    home's registry -> publish.py -> artifact_store.py -> puller.py -> a site's registry
-                                        ^-- sites report what they have; lag.py compares (pure)
+    home's registry -> `publish` -> `artifact_store` -> `puller` -> a site's registry
+                                          ^-- sites report what they have; `lag` compares (pure)
 
-Nobody reaches into anybody's machine: the home puts versions into the depot, each site takes them out and
-checks them by itself. So a site that was cut off needs nobody's help to catch up. replication_set.py says
-which versions come and which may go (pure); watch.py does it again and again; lab/proofs/replication_proof.py
-kills and cuts.
+No machine writes to another: the home puts versions into the depot, and each site pulls and checks them. So a
+site that was disconnected catches up by itself. `replication_set` decides which versions are replicated and
+which are deleted (pure); `watch` repeats either side at intervals.
 
-The format is docs/formats/sites.md. Start at artifact_store.py.
+The format is docs/formats/sites.md. Start at `artifact_store`. `lab.proofs.replication_proof` tests it with
+killed processes and cut connections.
 """

@@ -1,14 +1,14 @@
-"""The store between a home and its sites.
+"""The depot: the shared store between a home and its sites.
 
     depot.json           {"format", "id", "lock": null}
-    chunks/AB/ABCD...    pieces of files, named by their content, as in a backup
-    versions/NAME/N      a version: its manifest and the pieces of its files; written last
-    aliases/NAME.json    what aliases mean at the home
-    sites/SITE.json      what a site has, by its own word
-    rollouts/NAME.json   how a version goes from site to site (sites/rollout)
-    sweep                there while pieces that no version lists may have to go
+    chunks/AB/ABCD...    chunks of files, named by their content, as in a backup
+    versions/NAME/N      a version: its manifest and the chunks of its files; written last
+    aliases/NAME.json    the aliases of a model at the home
+    sites/SITE.json      the inventory that a site reports
+    rollouts/NAME.json   the record of a rollout over sites (sites.rollout)
+    sweep                exists while unlisted chunks may have to be deleted
 
-A version is in the depot when its record is; everything that it lists is there before.
+A version is in the depot once its record is; all chunks that it lists are written before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from windlass.backup.repository import Vault, begin, read_header, tried
+from windlass.backup.repository import BackupRepository, begin, read_header, tried
 from windlass.spec.errors import Damaged, NotFound
 from windlass.store.manifest import Manifest, read_manifest
 from windlass.store.store_dir import StoreDir
@@ -33,7 +33,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class File:
-    """A file of a version, and the pieces that it is made of."""
+    """A file of a version, and its chunks."""
 
     path: str
     bytes: int
@@ -43,7 +43,7 @@ class File:
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """A version in the depot. Its manifest is kept to the letter."""
+    """A version in the depot, with the unchanged text of its manifest."""
 
     name: str
     number: int
@@ -74,26 +74,26 @@ class StoredVersion:
 
 @dataclass(frozen=True)
 class SiteInventory:
-    """What a site says that it has."""
+    """The versions and aliases that a site reports."""
 
     site: str
     at_s: float
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By name and number: the digest of what is there."""
+    """Digest of each version, by name and number."""
     aliases: dict[str, dict[str, int]] = field(default_factory=dict)
     trouble: str = ""
-    """What went wrong last, while something is missing."""
+    """The last error, while a version is missing."""
 
 
 class ArtifactStore:
     """One depot. Versions never change, so each is read once."""
 
-    def __init__(self, vault: Vault) -> None:
-        self.vault, self.place, self.id = vault, vault.place, vault.id
+    def __init__(self, repository: BackupRepository) -> None:
+        self.repository, self.place, self.id = repository, repository.place, repository.id
         self._known: dict[Key, StoredVersion] = {}
 
     def listed(self) -> list[Key]:
-        """List the versions that are here."""
+        """List the versions in the depot."""
         found = [name.split("/") for name in tried(lambda: self.place.names("versions"))]
         return sorted((parts[1], int(parts[2])) for parts in found if len(parts) == 3 and parts[2].isdigit())
 
@@ -112,7 +112,7 @@ class ArtifactStore:
         return {key: stored for key, stored in found.items() if stored is not None}
 
     def put(self, stored: StoredVersion) -> StoredVersion:
-        """Make a version exist, unless it does: of two writers the first counts. Return what is there."""
+        """Create a version unless it exists; of two writers the first wins. Return the stored version."""
         tried(lambda: self.place.create(_record(stored.key), _encode(stored)))
         there = self.version(stored.key)
         return stored if there is None else there
@@ -124,29 +124,29 @@ class ArtifactStore:
     def aliases(self) -> dict[str, dict[str, int]]:
         names = [name for name in tried(lambda: self.place.names("aliases")) if name.endswith(".json")]
         found = {name.rsplit("/", 1)[-1][: -len(".json")]: self._json(name) for name in names}
-        return {name: told for name, told in found.items() if told is not None}
+        return {name: aliases for name, aliases in found.items() if aliases is not None}
 
     def set_aliases(self, name: str, aliases: dict[str, int]) -> None:
         self._write(f"aliases/{name}.json", aliases)
 
     def reports(self) -> dict[str, SiteInventory]:
-        """Return what every site said last."""
+        """Return the last report of every site."""
         names = [name for name in tried(lambda: self.place.names("sites")) if name.endswith(".json")]
-        told = [told for name in names if (told := self._json(name)) is not None]
-        return {report.site: report for report in (SiteInventory(**each) for each in told)}
+        found = [fields for name in names if (fields := self._json(name)) is not None]
+        return {report.site: report for report in (SiteInventory(**fields) for fields in found)}
 
     def tell(self, report: SiteInventory) -> None:
         self._write(f"sites/{report.site}.json", asdict(report))
 
     def read(self, name: str) -> Any:
-        """Return what is written under a name, or None."""
+        """Return the JSON content under a name, or None."""
         return self._json(name)
 
-    def write(self, name: str, told: Any) -> None:
-        self._write(name, told)
+    def write(self, name: str, content: Any) -> None:
+        self._write(name, content)
 
     def mark(self, *, sweep: bool) -> None:
-        """Write down that pieces may have to go, before their versions do."""
+        """Mark that chunks may have to be deleted; called before their versions are."""
         if sweep:
             tried(lambda: self.place.write(SWEEP, b"1"))
         else:
@@ -164,22 +164,22 @@ class ArtifactStore:
         except ValueError as error:
             raise Damaged(f"{self.place.url}/{name}: not readable: {error}") from None
 
-    def _write(self, name: str, told: Any) -> None:
-        data = (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
+    def _write(self, name: str, content: Any) -> None:
+        data = (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
         tried(lambda: self.place.write(name, data))
 
 
 def open_depot(url: str, *, create: bool = False) -> ArtifactStore:
-    """Open a depot; with `create`, begin one where there is none."""
+    """Open a depot; with `create`, create it if there is none."""
     place = StoreDir(url)
     header = read_header(place, HEADER, FORMAT)
     if header is None and not create:
         raise NotFound(
-            f"{url}: there is no depot yet", hint="`windlass sites replicate` at the home begins one"
+            f"{url}: there is no depot yet", hint="`windlass sites replicate` at the home creates one"
         )
     if header is None:
         header = begin(place, HEADER, FORMAT)
-    return ArtifactStore(Vault(place, header["id"], None))
+    return ArtifactStore(BackupRepository(place, header["id"], None))
 
 
 def _record(key: Key) -> str:
@@ -188,18 +188,18 @@ def _record(key: Key) -> str:
 
 def _encode(stored: StoredVersion) -> bytes:
     body = json.dumps(asdict(stored), sort_keys=True)
-    told = {"format": VERSION, "sha256": hashlib.sha256(body.encode()).hexdigest(), "version": body}
-    return (json.dumps(told) + "\n").encode()
+    record = {"format": VERSION, "sha256": hashlib.sha256(body.encode()).hexdigest(), "version": body}
+    return (json.dumps(record) + "\n").encode()
 
 
 def _decode(data: bytes, where: str) -> StoredVersion:
     try:
-        told = json.loads(data)
-        if told["format"] != VERSION:
-            raise ValueError(f"another format, {told['format']!r}")
-        if hashlib.sha256(told["version"].encode()).hexdigest() != told["sha256"]:
+        record = json.loads(data)
+        if record["format"] != VERSION:
+            raise ValueError(f"another format, {record['format']!r}")
+        if hashlib.sha256(record["version"].encode()).hexdigest() != record["sha256"]:
             raise ValueError("the bytes differ from those written")
-        body = json.loads(told["version"])
+        body = json.loads(record["version"])
         files = tuple(File(**{**file, "chunks": tuple(file["chunks"])}) for file in body.pop("files"))
         return StoredVersion(**body, files=files)
     except (ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Which version is where, how far behind each site is, and since when. Pure."""
+"""Compares the sites with the depot: which versions each has, and how far it is behind. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.sites.replication.artifact_store import Key, SiteInventory, Stored
 
 @dataclass(frozen=True)
 class SiteCopies:
-    """What one site has of the depot."""
+    """The versions of the depot at one site."""
 
     site: str
     has: tuple[str, ...]
@@ -19,9 +19,9 @@ class SiteCopies:
     different: tuple[str, ...]
     missing_bytes: int
     behind_s: float | None
-    """Since the oldest missing version was published; None where nothing is missing."""
-    heard_s: float | None
-    """Since its last report; None where there was none."""
+    """Seconds since the oldest missing version was published; None if nothing is missing."""
+    report_age_s: float | None
+    """Seconds since its last report; None without a report."""
     aliases: Mapping[str, Mapping[str, int]]
     trouble: str
 
@@ -33,7 +33,7 @@ class SiteCopies:
             "different": list(self.different),
             "missing_bytes": self.missing_bytes,
             "behind_s": None if self.behind_s is None else round(self.behind_s, 1),
-            "heard_s": None if self.heard_s is None else round(self.heard_s, 1),
+            "report_age_s": None if self.report_age_s is None else round(self.report_age_s, 1),
             "aliases": {name: dict(meant) for name, meant in self.aliases.items()},
             "trouble": self.trouble,
         }
@@ -45,12 +45,12 @@ def copies(
     reports: Mapping[str, SiteInventory],
     now: float,
 ) -> list[SiteCopies]:
-    """Compare what every site says with what the depot has."""
+    """Compare the report of every site with the depot."""
     return [_of(site, stored, reports.get(site), now) for site in sites]
 
 
 def has(report: SiteInventory | None, stored: StoredVersion) -> bool:
-    """Tell whether a site has a version, with the right content."""
+    """Whether a site has a version, with the right content."""
     there = {} if report is None else report.versions.get(stored.name, {})
     return there.get(str(stored.number)) == stored.manifest.digest
 

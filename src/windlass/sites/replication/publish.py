@@ -1,7 +1,8 @@
-"""Puts the versions of a home into the depot.
+"""Publishes the versions of a home to the depot.
 
-Input: a registry and which of it is wanted. Output: the same versions in the depot, whole, and no others of
-these models. Killed anywhere and run again it ends the same; two at once do the same work twice.
+Input: a registry and a rule that selects versions. Output: these versions in the depot, complete, and no
+other versions of these models. It may be killed at any point and run again; two at once do the
+same work twice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Published:
     published: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """What cannot be in the depot, and why."""
+    """Versions that cannot be published, and why."""
     sent_bytes: int = 0
     kept_bytes: int = 0
 
@@ -42,7 +43,7 @@ class Published:
 
 
 class Publisher:
-    """One home's way into one depot."""
+    """Publishes one home to one depot."""
 
     def __init__(
         self,
@@ -58,18 +59,18 @@ class Publisher:
         self._pace = RateLimit(rule.rate)
 
     def step(self) -> Published:
-        """Send what is new, then forget what need not stay."""
+        """Send new versions, then delete those that the rule does not keep."""
         done, here = Published(), held(self._registry)
         models = {name: _model(self._registry, name, versions) for name, versions in here.items()}
         keep, there = wanted(models, self._rule), set(self._depot.listed())
         new = [here[name][number] for name, number in sorted(keep - there)]
         if new:
-            self._depot.mark(sweep=True)  # what is sent may never be listed, if this is cut off
+            self._depot.mark(sweep=True)  # if this is interrupted, chunks may stay unlisted
             with claimed(self._depot.place, "make"):
                 self._send(new, done)
         for name, number in sorted(keep & there):
             self._compare(here[name][number], done)
-        self._tell_aliases(models, keep)
+        self._publish_aliases(models, keep)
         self._forget(forgettable(there, models, keep), done)
         return done
 
@@ -83,7 +84,7 @@ class Publisher:
             self._report(Progress("publish", passed, max(total, passed), "B"))
 
         sender = Sender(
-            self._depot.vault, memory, parallel=self._rule.parallel, pace=self._pace, passed=count
+            self._depot.repository, memory, parallel=self._rule.parallel, pace=self._pace, passed=count
         )
         with sender:
             for version in new:
@@ -103,14 +104,14 @@ class Publisher:
                     else:
                         self._compare(version, done)
                     return
-            raise StoreFailed(f"{self._depot.place.url}: what is sent there does not stay")
+            raise StoreFailed(f"{self._depot.place.url}: chunks that were sent are missing")
         except NotFound:
             return  # it was deleted meanwhile
         except Damaged as error:
             done.refused.append(error.message)
 
     def _stored(self, version: Version, sender: Sender) -> StoredVersion:
-        """Send the pieces of a version, checked against its manifest."""
+        """Send the chunks of a version, checked against its manifest."""
         files = []
         for path, record in version.manifest.files.items():
             entry = sender.send(version.path / path, f"models/{version.name}/{version.number}/{path}")
@@ -121,20 +122,22 @@ class Publisher:
         return StoredVersion(version.name, version.number, text, tuple(files), CHUNK_BYTES, self._clock())
 
     def _compare(self, version: Version, done: Published) -> None:
-        """Say so where the depot has another model under the same number: two homes write to it."""
+        """Report if the depot has another model under the same number: two homes write to it."""
         there = self._depot.version((version.name, version.number))
         if there is not None and there.manifest.digest != version.manifest.digest:
-            done.refused.append(f"{version}: the depot has another model under this number, of another home")
+            done.refused.append(
+                f"{version}: the depot has another model under this number, from another home"
+            )
 
-    def _tell_aliases(self, models: dict[str, ReplicatedModel], keep: set[Key]) -> None:
-        told = self._depot.aliases()
+    def _publish_aliases(self, models: dict[str, ReplicatedModel], keep: set[Key]) -> None:
+        published = self._depot.aliases()
         for name in sorted({name for name, _ in keep}):
             aliases = dict(models[name].aliases)
-            if told.get(name) != aliases:
+            if published.get(name) != aliases:
                 self._depot.set_aliases(name, aliases)
 
     def _forget(self, gone: set[Key], done: Published) -> None:
-        """Versions go before their pieces; the mark tells whoever comes after a crash to go on."""
+        """Delete versions before their chunks; after a crash, the mark makes the next pass finish it."""
         if not gone and not self._depot.is_marked:
             return
         if gone:
@@ -145,7 +148,7 @@ class Publisher:
         with pruning(self._depot.place) as is_alone:
             if is_alone:
                 listed = {chunk for stored in self._depot.versions().values() for chunk in stored.chunks}
-                self._depot.vault.drop(sorted(set(self._depot.vault.chunks()) - listed))
+                self._depot.repository.drop(sorted(set(self._depot.repository.chunks()) - listed))
                 self._depot.mark(sweep=False)
 
 

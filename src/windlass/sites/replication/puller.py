@@ -1,10 +1,10 @@
-"""Takes versions out of the depot into a site's registry.
+"""Pulls versions from the depot into a site's registry.
 
-    record -> pieces, each checked -> models/NAME/.coming/N -> whole? -> models/NAME/N
+    record -> chunks, each checked -> models/NAME/.coming/N -> complete? -> models/NAME/N
 
-A version appears at the site all at once. What arrived before a crash is used: a file goes on from its last
-whole piece. What the site serves, or an alias of it names, is never removed, nor is what it registered by
-itself; `.brought.json` tells which versions came from here.
+A version appears at the site atomically. An interrupted download resumes each file after its last complete
+chunk. Versions that the site serves, that an alias names, or that the site registered itself are never
+removed; `.brought.json` lists the versions that were pulled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from windlass.store.store_dir import StoreDir, sync_folder, translate_os_errors
 
 COMING, BROUGHT, LOCK = ".coming", ".brought.json", ".coming.lock"
 TELL_EVERY_S = 10.0
-"""Most time between two reports of a site that watches."""
+"""Longest time between two reports of a site."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Brought:
 
 
 class Puller:
-    """One site's way out of one depot."""
+    """Pulls from one depot to one site."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Puller:
     ) -> None:
         self._registry, self._depot, self._site, self._rule = Registry(home), depot, site, rule
         self._show, self._clock, self._pace = show, clock, RateLimit(rule.rate)
-        self._told: SiteInventory | None = None
+        self._last_report: SiteInventory | None = None
 
     def step(self) -> Brought:
-        """Bring what is missing, remove what need not stay, and report. What fails is tried by the next.
+        """Pull missing versions, remove obsolete ones, and report. The next pass retries what failed.
 
-        One at a time at each site; raises InUse while another is at it.
+        One pass at a time at each site; raises InUse while another is running.
         """
         with locked(self._registry.root / LOCK, f"the replication to {self._site}"):
             return self._pass(Brought())
@@ -85,18 +85,20 @@ class Puller:
             try:
                 self._bring(stored[key], done)
             except InUse:
-                done.missing.append(str(stored[key]))  # somebody registers a version here: later
+                done.missing.append(
+                    str(stored[key])
+                )  # another process registers a version here: retried later
             except Damaged as error:
-                if key in self._depot.listed():  # else it was forgotten meanwhile, with its pieces
+                if key in self._depot.listed():  # else it was deleted meanwhile, with its chunks
                     done.missing.append(str(stored[key]))
                     done.refused.append(error.message)
-            self._tell(done)
+            self._report(done)
         for key, version in here.items():
             if key in stored and version.manifest.digest != stored[key].manifest.digest:
                 done.refused.append(f"{version}: this site has another model under this number")
         self._adopt_aliases(aliases, done)
         self._remove(stored, done)
-        self._tell(done)
+        self._report(done)
         return done
 
     def _here(self) -> dict[Key, Version]:
@@ -124,7 +126,7 @@ class Puller:
         done.brought.append(str(stored))
 
     def _file(self, file: File, piece_bytes: int, path: Path, count: Callable[..., None]) -> None:
-        """Complete one file; it gets its name once all of it is there."""
+        """Complete one file; it is renamed once all of it is there."""
         if path.exists():
             with path.open("rb") as there:
                 if hashlib.file_digest(there, "sha256").hexdigest() == file.sha256:
@@ -145,17 +147,17 @@ class Puller:
                 os.fsync(target.fileno())
                 if (target.tell(), digest.hexdigest()) != (file.bytes, file.sha256):
                     target.truncate(0)
-                    raise Damaged(f"{path}: what its pieces hold is not what was published")
+                    raise Damaged(f"{path}: the content of its chunks is not what was published")
             part.rename(path)
             sync_folder(path.parent)
 
     def _arrived(self, file: File, piece_bytes: int, target: IO[bytes]) -> tuple[Any, int]:
-        """Keep the whole pieces that an earlier attempt left; return their digest and number."""
+        """Keep the complete chunks that an earlier attempt left; return their digest and number."""
         digest, held = hashlib.sha256(), 0
         target.seek(0)
         for chunk in file.chunks:
             data = target.read(piece_bytes)
-            if self._depot.vault.name(data) != chunk:
+            if self._depot.repository.name(data) != chunk:
                 break
             digest.update(data)
             held += 1
@@ -165,7 +167,7 @@ class Puller:
         return digest, held
 
     def _pieces(self, chunks: tuple[str, ...]) -> Iterator[bytes]:
-        """Fetch pieces by several threads, in order, a few ahead."""
+        """Fetch chunks by several threads, in order, a few ahead."""
         ahead: deque[Future[bytes]] = deque()
         with ThreadPoolExecutor(self._rule.parallel, "bring") as pool:
             try:
@@ -179,12 +181,12 @@ class Puller:
                 pool.shutdown(cancel_futures=True)
 
     def _get(self, chunk: str) -> bytes:
-        data = self._depot.vault.get(chunk)
+        data = self._depot.repository.get(chunk)
         self._pace.pay(len(data))
         return data
 
     def _adopt_aliases(self, aliases: dict[str, dict[str, int]], done: Brought) -> None:
-        """A model that is new here is served as at home; from then on only a roll-out moves its aliases."""
+        """Give a model that is new here the aliases of the home; later only a rollout changes them."""
         for name, meant in aliases.items():
             if meant and not self._registry.aliases(name) and name in self._registry.names():
                 try:
@@ -195,20 +197,20 @@ class Puller:
                     )
 
     def _remove(self, stored: dict[Key, StoredVersion], done: Brought) -> None:
-        """Remove what came from the depot and is there no more, of models that are there."""
+        """Remove pulled versions that the depot no longer has, of models that it still has."""
         named = {name for name, _ in stored}
         for name in named & set(self._registry.names()):
             brought = self._brought(name)
             for version in self._registry.versions(name):
                 mine = brought.get(str(version.number)) == version.manifest.digest
                 if mine and (name, version.number) not in stored:
-                    with suppress(InUse, NotFound):  # it is served, or an alias names it: later, perhaps
+                    with suppress(InUse, NotFound):  # it is served, or an alias names it: retried later
                         self._registry.delete(str(version))
                         done.removed.append(str(version))
             self._clear(name, {number for key, number in stored if key == name})
 
     def _clear(self, name: str, numbers: set[int]) -> None:
-        """Remove what was coming and will not come any more."""
+        """Remove partial downloads of versions that are complete or no longer in the depot."""
         folder = self._registry.root / name / COMING
         there = [path for path in folder.glob("*") if path.name.isdigit()] if folder.exists() else []
         whole = {version.number for version in self._registry.versions(name)}
@@ -217,7 +219,7 @@ class Puller:
                 StoreDir(path).remove()
 
     def _note(self, stored: StoredVersion) -> None:
-        """Write down where a version comes from, before it appears."""
+        """Record that a version was pulled, before it appears."""
         brought = {**self._brought(stored.name), str(stored.number): stored.manifest.digest}
         StoreDir(self._registry.root / stored.name).write(BROUGHT, json.dumps(brought).encode())
 
@@ -225,30 +227,30 @@ class Puller:
         file = self._registry.root / name / BROUGHT
         return dict(json.loads(file.read_bytes())) if file.exists() else {}
 
-    def _tell(self, done: Brought) -> None:
-        """Report what is here if that changed, and now and then that this site lives."""
+    def _report(self, done: Brought) -> None:
+        """Report the versions of this site if they changed, or the last report is old."""
         versions: dict[str, dict[str, str]] = {}
         for (name, number), version in sorted(self._here().items()):
             versions.setdefault(name, {})[str(number)] = version.manifest.digest
         aliases = {name: dict(self._registry.aliases(name)) for name in versions}
         now = self._clock()
         report = SiteInventory(self._site, now, versions, aliases, "; ".join(done.refused))
-        last = self._told
+        last = self._last_report
         if last is None or now - last.at_s >= TELL_EVERY_S or replace(report, at_s=last.at_s) != last:
             self._depot.tell(report)
-            self._told = report
+            self._last_report = report
 
 
 def _safe(path: str) -> PurePosixPath:
-    """Refuse a path that leads out of its folder: what a depot says is data, whoever wrote it."""
+    """Reject a path that leads out of its folder: a depot is untrusted input."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\x00" in path:
-        raise Damaged(f"{path!r}: no path below a version")
+        raise Damaged(f"{path!r}: not a path below a version")
     return pure
 
 
 def _check_whole(stored: StoredVersion) -> None:
-    """The files that arrived must be those of the manifest."""
+    """Raise unless the files of the record are those of the manifest."""
     files = {file.path: (file.bytes, file.sha256) for file in stored.files}
     listed = {name: (record.bytes, record.sha256) for name, record in stored.manifest.files.items()}
     if files != listed:

@@ -1,4 +1,4 @@
-"""Which versions come to every site, and which need not stay. Pure."""
+"""Decides which versions are replicated, and which are deleted from the depot. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class ReplicatedModel:
-    """A model in a registry: its versions, what its aliases mean, and the highest number ever given."""
+    """A model in a registry: its versions, its aliases, and the highest number ever used."""
 
     numbers: tuple[int, ...]
     aliases: Mapping[str, int] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class ReplicatedModel:
 
 
 def wanted(models: Mapping[str, ReplicatedModel], rule: Replicate) -> set[Key]:
-    """Return the versions of a home that belong into the depot."""
+    """Return the versions of a home to publish."""
     found: set[Key] = set()
     for name, model in models.items():
         if name in rule.models or (not rule.models and model.aliases):
@@ -33,10 +33,10 @@ def wanted(models: Mapping[str, ReplicatedModel], rule: Replicate) -> set[Key]:
 def forgettable(
     stored: Iterable[Key], models: Mapping[str, ReplicatedModel], keep: Collection[Key]
 ) -> set[Key]:
-    """Return what may leave the depot: versions of a model that the home still has, and does not want there.
+    """Return the versions to delete from the depot: those of a model of the home that are not in `keep`.
 
-    A model that the home has none of stays: a home that was lost must not take its sites with it. A number
-    that the home never gave is another home's.
+    A model without versions at the home stays: a lost home must not empty its sites. A number that the home
+    never used belongs to another home.
     """
     return {
         (name, number)
@@ -49,7 +49,7 @@ def forgettable(
 
 
 def in_order(missing: Iterable[Key], aliases: Mapping[str, Mapping[str, int]]) -> list[Key]:
-    """Put what a site lacks in the order in which it is brought: what is served first, then the newest."""
+    """Sort missing versions in the order to pull: those with an alias first, then the newest."""
 
     def place(key: Key) -> tuple[bool, int, str]:
         return key[1] not in aliases.get(key[0], {}).values(), -key[1], key[0]

@@ -1,11 +1,11 @@
-"""Brings a version from site to site: the canary first, each by its own roll-out, and back where it fails.
+"""Rolls a version out to one site after the other: the canary first, with roll-back on failure.
 
     waiting (for its copy) -> ready -> [draining] -> asking -> rolling -> settling -> done
-                                  a site that fails: undoing -> undone, or failed where it took itself back
+                       a site that fails: undoing -> undone, or failed if it rolled back by itself
 
-rollout_record.py is what is known, kept in the depot after every step, so that whoever comes after a crash
-goes on; turns.py says whose turn it is (pure); site_client.py is one site, by its admin API; driver.py takes
-the steps; start.py begins, resumes and refuses.
+`rollout_record` is the state, saved in the depot after every step, so that another process can resume after a
+crash; `turns` decides which sites take a step (pure); `site_client` calls one site's admin API; `driver`
+takes the steps; `start` starts or resumes a rollout, or rejects it.
 
-Start at rollout_record.py.
+Start at `rollout_record`.
 """

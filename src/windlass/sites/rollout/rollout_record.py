@@ -1,4 +1,4 @@
-"""What is known of a roll-out over sites. It is written to the depot before and after every effect."""
+"""The state of a rollout over sites. It is saved in the depot before and after every side effect."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ UNTOUCHED: tuple[Phase, ...] = ("waiting", "ready", "draining", "asking")
 
 @dataclass(frozen=True)
 class SiteState:
-    """How far one site has come."""
+    """The progress of one site."""
 
     phase: Phase = "waiting"
     since_s: float = 0.0
     stable: str = ""
-    """What it served before."""
+    """The version it served before."""
     before: tuple[str, ...] = ()
-    """Roll-outs that the site knew before it was asked for this one: any other of the version is ours."""
+    """Ids of the site's rollouts before this one was requested; any other of the version is ours."""
     before_undoing: tuple[str, ...] | None = None
     good_s: float | None = None
-    """Since when known answers have been right."""
+    """Since when its probes have been good."""
     bad: int = 0
     quiet_s: float | None = None
-    """Since when it does not answer."""
+    """Since when it has not answered."""
     why: str = ""
 
     def to(self, phase: Phase, now: float, **changes: Any) -> SiteState:
@@ -43,7 +43,7 @@ class SiteState:
 
 @dataclass(frozen=True)
 class SitesRolloutRecord:
-    """A version on its way."""
+    """The rollout of a version over sites."""
 
     model: str
     order: tuple[str, ...]
@@ -51,13 +51,13 @@ class SitesRolloutRecord:
     changed_s: float
     state: State = "under way"
     failing: str = ""
-    """Why it is being taken back; empty while it goes forward."""
+    """Why it is being rolled back; empty while it proceeds."""
     back: bool = False
-    """Whether sites that are done are taken back as well when a later one fails."""
+    """Whether finished sites are rolled back as well when a later one fails."""
     reason: str = ""
     sites: Mapping[str, SiteState] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
-    """What versions answer to the known question."""
+    """Expected answers of the versions to the probe prompt."""
 
     @property
     def name(self) -> str:
@@ -71,15 +71,15 @@ class SitesRolloutRecord:
 
 
 def load(depot: ArtifactStore, name: str) -> SitesRolloutRecord | None:
-    """Return the last roll-out of a model over sites."""
-    told = depot.read(_file(name))
-    if told is None:
+    """Return the last rollout of a model over sites."""
+    fields = depot.read(_file(name))
+    if fields is None:
         return None
     try:
-        if told.pop("format") != FORMAT:
+        if fields.pop("format") != FORMAT:
             raise ValueError("another format")
-        sites = {site: _turn(each) for site, each in told.pop("sites").items()}
-        return SitesRolloutRecord(**{**told, "order": tuple(told["order"])}, sites=sites)
+        sites = {site: _turn(each) for site, each in fields.pop("sites").items()}
+        return SitesRolloutRecord(**{**fields, "order": tuple(fields["order"])}, sites=sites)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{depot.place.url}/{_file(name)}: not readable as a roll-out: {error}") from None
 
@@ -93,12 +93,12 @@ def all_names(depot: ArtifactStore) -> list[str]:
     return sorted(name[len("rollouts/") : -len(".json")] for name in depot.place.names("rollouts"))
 
 
-def _turn(told: dict[str, Any]) -> SiteState:
-    undoing = told["before_undoing"]
+def _turn(fields: dict[str, Any]) -> SiteState:
+    undoing = fields["before_undoing"]
     return SiteState(
         **{
-            **told,
-            "before": tuple(told["before"]),
+            **fields,
+            "before": tuple(fields["before"]),
             "before_undoing": None if undoing is None else tuple(undoing),
         }
     )

@@ -1,6 +1,6 @@
-"""One site as the roll-out meets it: its copies by the depot, all else by its gateway.
+"""The rollout's access to one site: its copies through the depot, everything else through its gateway.
 
-A site that does not answer raises WindlassError; one that refuses what was asked, AskedWrongly.
+A site that does not answer raises WindlassError; a site that rejects a request raises AskedWrongly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_ANSWER = "no answer"
 
 @dataclass(frozen=True)
 class SiteRollout:
-    """A roll-out at a site, by its own word."""
+    """A rollout at a site, as the site reports it."""
 
     id: str
     candidate: str
@@ -40,20 +40,20 @@ class SiteRollout:
 
 
 class SiteClient(Protocol):
-    """What a roll-out needs of a site. Every call may be repeated without harm, once it is looked first."""
+    """The operations of a site that a rollout uses. The driver checks the site before it repeats one."""
 
     def has_copy(self) -> bool: ...
     def serving(self) -> str: ...
     def rollouts(self) -> list[SiteRollout]: ...
     def start(self, candidate: str, kind: str, policy: Rollout) -> None: ...
-    def wish(self, rollout: str, what: str) -> None: ...
+    def command(self, rollout: str, verb: str) -> None: ...
     def ask(self) -> Probe: ...
     def drain(self, *, on: bool) -> None: ...
     def is_withdrawn(self) -> bool: ...
 
 
 class HttpSiteClient:
-    """A site by its admin API. Draining goes by the folder of the DNS server of this home."""
+    """A site through its admin API. Draining uses the folder of this home's DNS server."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class HttpSiteClient:
         return str(max(weights, key=lambda version: weights[version]))
 
     def rollouts(self) -> list[SiteRollout]:
-        """List the site's own roll-outs of this model, the newest first."""
+        """List the site's own rollouts of this model, newest first."""
         rows = [row for row in self._get("/admin/rollouts")["data"] if row["name"] == self._stored.name]
         return [SiteRollout(r["id"], r["candidate"], r["state"], r["reason"], r["weight"]) for r in rows]
 
@@ -93,8 +93,8 @@ class HttpSiteClient:
         body = {"candidate": candidate, "kind": kind, "policy": policy.model_dump(mode="json")}
         self._call("POST", "/admin/rollouts", body)
 
-    def wish(self, rollout: str, what: str) -> None:
-        self._call("POST", f"/admin/rollouts/{rollout}/{what}")
+    def command(self, rollout: str, verb: str) -> None:
+        self._call("POST", f"/admin/rollouts/{rollout}/{verb}")
 
     def ask(self) -> Probe:
         async def once() -> Probe:
@@ -115,12 +115,12 @@ class HttpSiteClient:
             file.unlink(missing_ok=True)
 
     def is_withdrawn(self) -> bool:
-        """By the DNS server, which must be running here: nobody else knows when kept answers have run out."""
+        """Whether the DNS server, which must run here, has withdrawn the site (cached answers expired)."""
         file = self._folder / "standing.json"
-        told: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {"time": 0.0}
-        if time.time() - told["time"] > STALE_S:
-            raise WindlassError("no DNS server runs here, which could send clients elsewhere")
-        states = {row["site"]: row["state"] for row in told["sites"]}
+        standing: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {"time": 0.0}
+        if time.time() - standing["time"] > STALE_S:
+            raise WindlassError("no DNS server runs on this home to send clients elsewhere")
+        states = {row["site"]: row["state"] for row in standing["sites"]}
         return states.get(self._site.name) == "withdrawn"
 
     def _get(self, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Begins a roll-out over sites, or goes on with one that was left."""
+"""Starts a rollout over sites, or resumes one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from windlass.spec.sites import Sites
 
 
 def find_version(depot: ArtifactStore, reference: str) -> StoredVersion:
-    """Return the version that "name@3" means in the depot: what is not there can come to no site."""
+    """Return the version "name@3" of the depot; a version that is not there cannot be rolled out."""
     name, at, number = reference.partition("@")
     if not at or not number.isdigit():
-        raise AskedWrongly(f"'{reference}' names no version", hint=f"say which: {name}@N")
+        raise AskedWrongly(f"'{reference}' names no version", hint=f"give one: {name}@N")
     found = depot.version((name, int(number)))
     if found is None:
         known = [f"{one}@{n}" for one, n in depot.listed()]
@@ -50,65 +50,65 @@ def opened(
     back: bool,
     clock: Callable[[], float],
 ) -> Iterator[SitesRolloutDriver]:
-    """Give the journey of a version, begun or gone on with; only one process may have it."""
+    """Yield the driver of a new or resumed rollout; only one process may hold it."""
     if len(sites.site) < 2:
         raise AskedWrongly(
-            f"{sites.zone} has one site only, and would have none while it changes",
+            f"{sites.zone} has only one site, and none would be left while it changes",
             hint=f"windlass rollout start {reference} rolls out within one site",
         )
     stored = find_version(depot, reference)
-    with alone(depot.place, "rollout", f"the roll-out over the sites of {sites.zone}"):
+    with alone(depot.place, "rollout", f"the rollout over the sites of {sites.zone}"):
         record = _begun(sites, depot, stored, clock(), back=back)
         known = dict(record.known)
-        doors = clients_of(sites, depot, stored, folder, known)
+        clients = clients_of(sites, depot, stored, folder, known)
 
-        _check_keys(doors)
+        _check_keys(clients)
 
         def keep(record: SitesRolloutRecord) -> None:
             save(depot, replace(record, known=dict(known)))
 
         keep(record)
-        yield SitesRolloutDriver(record, doors, sites.rollout, sites.watch.fall, keep)
+        yield SitesRolloutDriver(record, clients, sites.rollout, sites.watch.fall, keep)
 
 
 def give_up(depot: ArtifactStore, name: str, zone: str, clock: Callable[[], float]) -> SitesRolloutRecord:
-    """End what nobody goes on with; sites stay as they are."""
-    with alone(depot.place, "rollout", f"the roll-out over the sites of {zone}"):
+    """End a rollout that will not be resumed; sites stay as they are."""
+    with alone(depot.place, "rollout", f"the rollout over the sites of {zone}"):
         record = load(depot, name)
         if record is None:
             raise NotFound(
                 f"{name} was never rolled out over sites", hint=", ".join(all_names(depot)) or None
             )
         if record.state in ("under way", "stopped"):
-            record = replace(record, state="failed", reason="given up by a person", changed_s=clock())
+            record = replace(record, state="failed", reason="given up by a user", changed_s=clock())
             save(depot, record)
         return record
 
 
 def preview(sites: Sites, depot: ArtifactStore, reference: str, folder: Path) -> list[dict[str, Any]]:
-    """Say how each site stands before anything is done to it, in the order of the roll-out."""
-    doors = clients_of(sites, depot, find_version(depot, reference), folder, {})
-    return [_looked_at(name, doors[name]) for name in sites.order]
+    """Return the state of each site before a rollout, in its order."""
+    clients = clients_of(sites, depot, find_version(depot, reference), folder, {})
+    return [_site_row(name, clients[name]) for name in sites.order]
 
 
-def _looked_at(name: str, door: HttpSiteClient) -> dict[str, Any]:
-    row: dict[str, Any] = {"site": name, "copy": door.has_copy(), "serves": None, "well": False, "why": ""}
+def _site_row(name: str, client: HttpSiteClient) -> dict[str, Any]:
+    row: dict[str, Any] = {"site": name, "copy": client.has_copy(), "serves": None, "well": False, "why": ""}
     try:
-        probe = door.ask()
-        return {**row, "serves": door.serving(), "well": probe.good, "why": probe.why}
+        probe = client.ask()
+        return {**row, "serves": client.serving(), "well": probe.good, "why": probe.why}
     except WindlassError as error:
         return {**row, "why": error.message}
 
 
-def _check_keys(doors: dict[str, HttpSiteClient]) -> None:
-    """Refuse at once what a site refuses: half-way, it could be drained and stay so."""
-    for door in doors.values():
+def _check_keys(clients: dict[str, HttpSiteClient]) -> None:
+    """Raise now if a site rejects the key: later, the site could stay drained."""
+    for client in clients.values():
         try:
-            door.serving()
+            client.serving()
         except AskedWrongly:
             raise
         except WindlassError:
-            continue  # it may be back when its turn comes
+            continue  # it may answer when its turn comes
 
 
 def _begun(
@@ -118,11 +118,13 @@ def _begun(
     if last is not None and last.state in ("under way", "stopped"):
         if last.model != str(stored):
             raise InUse(
-                f"{last.model} is on its way from site to site: {last.reason or last.state}",
-                hint=f"go on with it, or end it: windlass sites rollout SITES.toml {last.name} --give-up",
+                f"{last.model} is being rolled out: {last.reason or last.state}",
+                hint=f"resume it, or end it: windlass sites rollout SITES.toml {last.name} --give-up",
             )
         if set(last.order) != set(sites.order):
-            raise AskedWrongly("the sites are others than those that it began with", hint="--give-up ends it")
+            raise AskedWrongly(
+                "the sites differ from those at the start of the rollout", hint="--give-up ends it"
+            )
         return replace(resumed(last, now), back=back)
     order = sites.order
     return SitesRolloutRecord(

@@ -1,4 +1,4 @@
-"""Whose turn it is, and when all is over. Pure."""
+"""Decides which sites take the next step, and when a rollout is over. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from windlass.sites.rollout.rollout_record import OVER, UNTOUCHED, SitesRolloutR
 
 
 def active(record: SitesRolloutRecord, at_once: int) -> list[str]:
-    """Return the sites that may take a step: the first alone, then so many at once; all that are under way.
+    """Return the sites that may take a step: the first site alone, then `at_once` sites.
 
-    Once the roll-out fails nobody begins; those under way, and those that go back, come to their ends.
+    Once the rollout fails no site starts; sites in progress, or rolling back, are completed.
     """
     open_ = [site for site in record.order if record.sites[site].phase not in OVER]
     if record.failing:
@@ -20,9 +20,9 @@ def active(record: SitesRolloutRecord, at_once: int) -> list[str]:
 
 
 def failed(record: SitesRolloutRecord, site: str, why: str, now: float) -> SitesRolloutRecord:
-    """Turn the whole roll-out round because of one site.
+    """Roll the whole rollout back because of one site.
 
-    Those that were not touched yet stay so; with `back`, those that are done go back, too.
+    Untouched sites stay so; with `back`, finished sites are rolled back, too.
     """
     if record.failing:
         return record
@@ -36,7 +36,7 @@ def failed(record: SitesRolloutRecord, site: str, why: str, now: float) -> Sites
 
 
 def ended(record: SitesRolloutRecord, at_once: int) -> SitesRolloutRecord:
-    """Return the record with its end written in, if this is it."""
+    """Return the record with its final state, if the rollout is over."""
     if record.failing and not active(record, at_once):
         return replace(record, state="failed", reason=record.failing)
     if not record.failing and all(turn.phase == "done" for turn in record.sites.values()):
@@ -45,9 +45,9 @@ def ended(record: SitesRolloutRecord, at_once: int) -> SitesRolloutRecord:
 
 
 def resumed(record: SitesRolloutRecord, now: float) -> SitesRolloutRecord:
-    """Go on with what somebody left: waits begin anew, so that the time in between does not count.
+    """Resume a record: waits start again, so the time in between does not count.
 
-    A site that was not touched begins anew altogether: it may have been given its clients back.
+    An untouched site starts from the beginning: it may have got its clients back.
     """
     sites = {name: _again(turn, now) for name, turn in record.sites.items()}
     return replace(record, state="under way", reason="", sites=sites)

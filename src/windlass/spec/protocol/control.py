@@ -1,7 +1,7 @@
-"""The bodies of the control API, both ways (docs/formats/control.md).
+"""Requests and replies of the control API (docs/formats/control.md).
 
-What the OpenAPI documents say of them comes from here: that of the control process, and that of the gateway,
-which passes them on.
+The OpenAPI documents of the control process, and of the gateway that proxies it, are generated from these
+models.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Value = bool | int | float | str
 
 
 class ControlBody(BaseModel):
-    """What a client sends: nothing unknown, nothing coerced."""
+    """The base class of request bodies: unknown keys are refused, values are not coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Nothing(ControlBody):
-    """A request that says everything by its path."""
+    """An empty body: the path says everything."""
 
 
 class SetBody(ControlBody):
@@ -32,7 +32,7 @@ class SetBody(ControlBody):
 
 
 class ScaleBody(ControlBody):
-    """How many workers an elastic run shall have."""
+    """The number of workers that an elastic run should have."""
 
     workers: Annotated[int, Field(ge=1, le=65536)]
 
@@ -48,14 +48,16 @@ class PlanBody(ControlBody):
         None, max_length=200, description="a published model in place of [model], such as Llama-3.1-70B"
     )
     objective: Literal["time", "money", "memory"] | None = Field(
-        None, description="what shall be small; time if null, with a deadline alone money"
+        None, description="what to minimise; null: time, or money if only a deadline is given"
     )
     deadline: str | float | None = Field(None, description='"3d", a date, or seconds')
     budget: str | float | None = Field(None, description='"50k", or dollars')
     precision: str | None = Field(
         None, max_length=100, description='arithmetic to choose from: "bfloat16,float8"; 16 bits if null'
     )
-    more: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="devices more, to hear of them")
+    more: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="also estimate a fleet with so many more devices"
+    )
     search: Literal["exhaustive", "greedy"] = Field("exhaustive", description="greedy is quicker")
 
 
@@ -66,13 +68,13 @@ class PromoteBody(ControlBody):
 
 
 class ControlHealth(BaseModel):
-    """That the process lives."""
+    """The process is alive."""
 
     status: Literal["ok"] = "ok"
 
 
 class JobReply(BaseModel):
-    """How a run stands."""
+    """The state of a run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -87,8 +89,8 @@ class JobReply(BaseModel):
     elastic: bool
     predicted: dict[str, Any] = Field(description="what the planner expects: speed, time, loss, memory")
     effective: dict[str, Any] = Field(description="the settings that training really uses")
-    settings: dict[str, Any] = Field(description="what was asked for and is in force; null: as planned")
-    asked: Settings | None = Field(description="what was asked for and is not taken yet")
+    settings: dict[str, Any] = Field(description="changed settings that are in force; null: as planned")
+    requested: Settings | None = Field(description="requested settings that are not in force yet")
     history: list[dict[str, Any]] = Field(description="every change: who, when, before and after")
     generations: list[dict[str, Any]] = Field(description="of an elastic run: members, layout, reason")
 
@@ -100,14 +102,14 @@ class JobList(BaseModel):
 
 
 class SettingsRequested(BaseModel):
-    """A request that was written down; the run takes it at its next step border."""
+    """A request that was recorded; the run applies it at its next step boundary."""
 
     run: str
     request: Settings
 
 
 class Scaled(BaseModel):
-    """A number of workers that was asked for."""
+    """The requested number of workers."""
 
     run: str
     workers: int
@@ -117,11 +119,11 @@ class JournalPart(BaseModel):
     """A part of a run's journal."""
 
     records: list[dict[str, Any]]
-    next: int = Field(description="give it as `after` to go on from here")
+    next: int = Field(description="give it as `after` to continue from here")
 
 
 class AuditReply(BaseModel):
-    """What the ledger of a run proves."""
+    """The result of auditing a run's sample ledger."""
 
     ok: bool
     facts: dict[str, Any] = Field(description="samples used, lost and repeated, ranges, gaps, reasons")
@@ -133,14 +135,14 @@ class GoodputReply(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     total_s: float
-    goodput: float = Field(description="share of the time in which the run was wanted that counts")
+    goodput: float = Field(description="share of the time meant for training that went into steps that count")
     measured: bool
     seconds: dict[str, float]
     shares: dict[str, float]
 
 
 class Incidents(BaseModel):
-    """What went wrong, oldest first."""
+    """Incidents of a run, oldest first."""
 
     incidents: list[dict[str, Any]]
 
@@ -152,7 +154,7 @@ class DeviceChoice(BaseModel):
     memory_bytes: float
     precisions: list[str] = Field(description="that it computes in")
     dollars_h: tuple[float, float] | None = Field(description="lowest and highest price of an hour")
-    accelerator: bool = Field(description="false: the processor of one machine")
+    accelerator: bool = Field(description="false: the CPUs of one machine")
 
 
 class SizesChoice(BaseModel):
@@ -167,7 +169,7 @@ class SizesChoice(BaseModel):
 
 
 class PlannerChoices(BaseModel):
-    """What a plan can be asked for by name."""
+    """Devices, models and options that a plan request can name."""
 
     devices: list[DeviceChoice]
     sizes: list[SizesChoice]
@@ -183,16 +185,16 @@ class PlanReply(BaseModel):
 
     format: Literal["windlass-plan-1"]
     job: str
-    asked: dict[str, Any]
+    request: dict[str, Any]
     model: dict[str, Any]
     fleet: dict[str, Any]
     outcome: Literal["plan", "no solution"]
     layouts: list[dict[str, Any]] = Field(description="the best first")
     front: list[dict[str, Any]] = Field(description="none beats these in time, money and memory at once")
-    by_devices: list[dict[str, Any]] = Field(description="the quickest for each number of devices")
+    by_devices: list[dict[str, Any]] = Field(description="the fastest for each number of devices")
     explanation: list[str]
-    no_solution: dict[str, Any] | None = Field(description="what is in the way, and what would help")
-    ways: list[dict[str, Any]] = Field(description="other means to meet the deadline or the budget")
+    no_solution: dict[str, Any] | None = Field(description="why there is no plan, and what would help")
+    ways: list[dict[str, Any]] = Field(description="other ways to meet the deadline or the budget")
 
 
 class VersionReply(BaseModel):
@@ -230,7 +232,7 @@ class RegistryReply(BaseModel):
 
 
 class ControlFailure(BaseModel):
-    """What went wrong, in words and as a code."""
+    """An error, as text and as a code."""
 
     code: str
     type: str
@@ -240,6 +242,6 @@ class ControlFailure(BaseModel):
 
 
 class ControlRefusal(BaseModel):
-    """The one shape of every refusal of the control API."""
+    """The body of every error reply of the control API."""
 
     error: ControlFailure

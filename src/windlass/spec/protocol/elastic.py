@@ -1,12 +1,12 @@
-"""What the members of an elastic run say to each other, over spec.protocol.link.
+"""Messages between the processes of an elastic run, sent over `spec.protocol.link`.
 
-    worker -> coordinator   Hello, Lobby, Beat, Told, Done
-    agent -> coordinator    Hello, Started, Exited, Asked
-    coordinator -> worker   Assign, Border, Abandon, Dismiss, Beat
-    coordinator -> agent    Start, Kill, Told, Over, Beat
+    worker -> coordinator   ElasticHello, WaitingForAssignment, Heartbeat, RunEvent, WorkerDone
+    agent -> coordinator    ElasticHello, Started, Exited, StopRequest
+    coordinator -> worker   Assign, DrainAtStep, AbortGeneration, Shutdown, Heartbeat
+    coordinator -> agent    Start, KillWorker, RunEvent, RunEnded, Heartbeat
 
-On the wire a message is one object under its name, `{"border": {"epoch": 3, "generation": 7}}`. Whatever a
-coordinator says carries its epoch, by which listeners tell it from an earlier one that does not know yet
+On the wire a message is one object under its name, `{"drain": {"epoch": 3, "generation": 7}}`. Every message
+of a coordinator carries its epoch, so that receivers can ignore an earlier coordinator that does not know yet
 that it was replaced.
 """
 
@@ -16,17 +16,17 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 COORDINATOR = "coordinator"
-"""In the run's directory: the lease of the leader, and how the run ended."""
+"""Folder in the run's directory: the leader's lease, and how the run ended."""
 OVER = f"{COORDINATOR}/over.json"
 MEMBERS = "members.json"
 WORKERS = "workers.json"
 BEAT_S = 0.2
-"""Between two beats of a worker."""
+"""Seconds between two heartbeats of a worker."""
 
 
 @dataclass(frozen=True)
 class ElasticHello:
-    """Who speaks; said first on every connection. A worker in the lobby says Lobby next."""
+    """Identifies the sender; first on every connection. An idle worker sends WaitingForAssignment next."""
 
     NAME: ClassVar = "hello"
     role: str
@@ -35,21 +35,21 @@ class ElasticHello:
     pid: int = 0
     host: str = ""
     store: str = ""
-    """Of a worker: where it would listen for the others as rank 0, "host:port"."""
+    """Of a worker: the "host:port" at which it listens if it becomes rank 0."""
     generation: int | None = None
     step: int = 0
     version: str = ""
-    most: int = 0
-    """Of an agent: at most so many workers on its machine, 0 for no limit."""
+    max_workers: int = 0
+    """Of an agent: the maximum number of workers on its machine, 0 for no limit."""
     workers: dict[str, int] = field(default_factory=dict)
     """Of an agent: the workers that run there, with their process ids."""
 
 
 @dataclass(frozen=True)
 class WaitingForAssignment:
-    """The main thread waits for an assignment. `why`: "new", "border", or the reason of a failure."""
+    """The worker's main thread waits for an assignment. `why`: "new", "drain", or the reason of a failure."""
 
-    NAME: ClassVar = "lobby"
+    NAME: ClassVar = "waiting"
     generation: int | None
     step: int
     why: str
@@ -57,33 +57,33 @@ class WaitingForAssignment:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Still there; of a worker also how far, of a coordinator its epoch."""
+    """The sender is alive. A worker adds its progress, a coordinator its epoch."""
 
-    NAME: ClassVar = "beat"
+    NAME: ClassVar = "heartbeat"
     generation: int | None = None
     step: int = 0
     busy_s: float | None = None
-    """Own compute seconds per sequence and step, the median of those since the last beat."""
+    """Own compute seconds per sequence and step, the median since the last heartbeat."""
     total_s: float = 0.0
-    """The same, added up over `steps`: the median hides a step in which the worker stood still."""
+    """The sum of the same over `steps`: the median hides a single stalled step."""
     steps: int = 0
     phase: str = "step"
-    """step, forming, saving, evaluating, paused or lobby."""
+    """step, forming, saving, evaluating, paused or waiting."""
     epoch: int = 0
 
 
 @dataclass(frozen=True)
 class RunEvent:
-    """An event for whoever follows the run."""
+    """An event for the journal and for clients that follow the run."""
 
-    NAME: ClassVar = "told"
+    NAME: ClassVar = "event"
     event: dict[str, Any]
     epoch: int = 0
 
 
 @dataclass(frozen=True)
 class WorkerDone:
-    """A worker's last word: finished, stopped, left (alone, to be replaced) or failed."""
+    """A worker's last message: finished, stopped, left (it alone; it is to be replaced) or failed."""
 
     NAME: ClassVar = "done"
     outcome: str
@@ -111,9 +111,9 @@ class Exited:
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Somebody at an agent's terminal asked for the end of the run."""
+    """A user asked at an agent's terminal for the end of the run."""
 
-    NAME: ClassVar = "asked"
+    NAME: ClassVar = "stop_request"
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ class Assign:
 
 @dataclass(frozen=True)
 class DrainAtStep:
-    """Finish the step, then come to the lobby; with `stop`, save and end instead.
+    """Finish the step, then wait for an assignment; with `stop`, save and end instead.
 
-    With `departs`, some member will not be in the next generation, so what only it holds must be saved.
+    With `departs`, a member will leave, so the state that only it holds must be saved.
     """
 
-    NAME: ClassVar = "border"
+    NAME: ClassVar = "drain"
     epoch: int
     generation: int
     stop: bool = False
@@ -150,9 +150,9 @@ class DrainAtStep:
 
 @dataclass(frozen=True)
 class AbortGeneration:
-    """A member is lost: give up whatever is under way and come to the lobby."""
+    """A member is lost: abort the current step and wait for an assignment."""
 
-    NAME: ClassVar = "abandon"
+    NAME: ClassVar = "abort"
     epoch: int
     generation: int
     reason: str
@@ -160,9 +160,9 @@ class AbortGeneration:
 
 @dataclass(frozen=True)
 class Shutdown:
-    """End this process: it is not needed or not wanted."""
+    """End this process: the run does not need it."""
 
-    NAME: ClassVar = "dismiss"
+    NAME: ClassVar = "shutdown"
     epoch: int
     reason: str
 
@@ -189,7 +189,7 @@ class KillWorker:
 class RunEnded:
     """The run is over: finished, stopped or failed."""
 
-    NAME: ClassVar = "over"
+    NAME: ClassVar = "ended"
     epoch: int
     outcome: str
     error: dict[str, Any] | None = None
@@ -219,17 +219,17 @@ _KINDS: dict[str, type[Any]] = {kind.NAME: kind for kind in (*_ALL, Start, KillW
 
 
 def holder_of(node: str, pid: int) -> str:
-    """Name a coordinator process, as the lease does."""
+    """Return the name under which a coordinator process holds the lease."""
     return f"{node}/{pid}"
 
 
 def encode(message: ToCoordinator | ToWorker | ToAgent) -> dict[str, Any]:
-    """Return a message as it goes over a link: `link.send(**said(Border(3, 7)))`."""
+    """Return a message as a link sends it: `link.send(**encode(DrainAtStep(3, 7)))`."""
     return {message.NAME: asdict(message)}
 
 
 def decode(message: dict[str, Any]) -> ToCoordinator | ToWorker | ToAgent | None:
-    """Read what `said` wrote; None for what is none of ours. Unknown fields are passed over."""
+    """Read what `encode` wrote; None for an unknown or incomplete message. Unknown fields are ignored."""
     if len(message) != 1:
         return None
     name, content = next(iter(message.items()))

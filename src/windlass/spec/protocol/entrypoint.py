@@ -1,9 +1,9 @@
-"""What every process that we start promises to whoever started it.
+"""The contract between a Windlass process and its parent.
 
-Events go to standard output, one JSON object a line; everything else goes to standard error. An error
-of ours is the last event, `{"error": {...}}`, and becomes the exit code. A process whose parent dies
-ends too, so nothing is left behind; one that a cluster keeps outlives whoever started it, and leaves its
-exit code where the next keeper finds it.
+Events go to standard output, one JSON object a line; everything else goes to standard error. A WindlassError
+is the last event, `{"error": {...}}`, and becomes the exit code. A process whose parent dies ends too, so
+nothing is left behind. A process that a cluster backend manages outlives its parent, and writes its exit code
+to a file, where the next backend process finds it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from windlass.spec.errors import AskedWrongly, WindlassError
 
 INTERRUPTED = 130
 PARENT = "WINDLASS_PARENT"
-"""Environment variable by which a process learns who started it, even if that one is gone already."""
+"""Environment variable with the process id of the parent, which may have died already."""
 KEPT = "kept"
-"""The value of PARENT for a process that belongs to nobody, and is found again by what is written of it."""
+"""The value of PARENT for a process that outlives its parent and is found again by its records."""
 EXIT = "WINDLASS_EXIT"
-"""Environment variable that names the file for the exit code: only a parent can ask the system for it."""
+"""Environment variable that names a file for the exit code, which the kernel reports to the parent only."""
 _PR_SET_PDEATHSIG = 1
 _LOOK_EVERY_S = 0.5
 
 
 class EntrypointParser(argparse.ArgumentParser):
-    """Says a wrong argument as every other mistake is said."""
+    """Raises AskedWrongly on a wrong argument, so that it is reported like every other error."""
 
     def error(self, message: str) -> NoReturn:
         raise AskedWrongly(message, hint=self.format_usage().strip())
@@ -49,7 +49,7 @@ def named_path(text: str) -> tuple[str, Path]:
 
 
 def emit(event: dict[str, Any]) -> None:
-    """Tell the parent something."""
+    """Send an event to the parent."""
     sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
@@ -57,18 +57,18 @@ def emit(event: dict[str, Any]) -> None:
 def run_entrypoint(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Run a process from its arguments to its exit code."""
     die_with_parent()
-    left, code = os.environ.pop(EXIT, None), 1
+    exit_file, code = os.environ.pop(EXIT, None), 1
     try:
         code = exit_code_of(main, sys.argv[1:])
         sys.stdout.flush()
     finally:
-        if left is not None:
-            Path(left).write_text(str(code))
+        if exit_file is not None:
+            Path(exit_file).write_text(str(code))
     sys.exit(code)
 
 
 def exit_code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
-    """Run `main`; an error of ours is told to the parent and becomes its exit code."""
+    """Run `main`; a WindlassError is reported to the parent and becomes the exit code."""
     try:
         return main(argv) or 0
     except WindlassError as error:
@@ -77,7 +77,7 @@ def exit_code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> in
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        return 1  # nobody listens any more
+        return 1  # the parent closed the pipe
     except MemoryError:
         emit(
             {
@@ -101,15 +101,15 @@ def die_with_parent() -> None:
     if sys.platform != "linux" or parent == KEPT:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):  # it died before we asked
+    if os.getppid() != int(parent):  # it died before prctl
         sys.exit(1)
 
 
 def end_after_parent(grace_s: float) -> None:
-    """End this process by force `grace_s` seconds after its parent ended, whatever it does then.
+    """Kill this process `grace_s` seconds after its parent ended, whatever it is doing.
 
-    For who waits where no signal is heard: Python's handlers run only between two steps of its main
-    thread, and that one may wait in a library for a peer that is gone.
+    For processes that cannot handle a signal: Python runs handlers only between two bytecodes of the main
+    thread, and that thread may wait in a library for a peer that is gone.
     """
     parent = os.getppid()
 

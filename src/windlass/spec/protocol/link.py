@@ -1,7 +1,7 @@
-"""A connection between processes of a run: lines of JSON over TCP, and the knowledge that the other is there.
+"""A connection between processes of a run: lines of JSON over TCP, which also detects a dead peer.
 
-The connection stays open for the whole run, so each side learns at once when the other is gone: by its
-end when a process died, by missing answers within seconds when a machine or a cable did.
+The connection stays open for the whole run, so each side notices when the other is gone: at once (the
+connection closes) when a process died, within seconds (keep-alive fails) when a machine or a cable did.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Link:
         self.closed = False
         self.peer = str(connection.getpeername()[0])
         self.own = str(connection.getsockname()[0])
-        """The address of this end, at which the other one's machine can reach this one."""
+        """The local address, at which the peer's machine can reach this one."""
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE.items():
@@ -44,7 +44,7 @@ class Link:
         return self._socket.fileno()
 
     def send(self, **message: Any) -> None:
-        """Say something. Whether it arrives is known only by an answer."""
+        """Send a message. Only a reply shows that it has arrived."""
         if self.closed:
             return
         try:
@@ -55,7 +55,7 @@ class Link:
             self.close()
 
     def receive(self) -> list[Message]:
-        """Return what has arrived, without waiting; learn whether the other is gone."""
+        """Return the messages that have arrived, without waiting; sets `closed` if the peer is gone."""
         while not self.closed:
             try:
                 part = self._socket.recv(READ_BYTES)
@@ -68,7 +68,7 @@ class Link:
         return taken
 
     def answer(self, seconds: float) -> Message | None:
-        """Wait for the next message; None when none comes in time or the other is gone."""
+        """Wait for the next message; None on timeout or if the peer is gone."""
         until = time.monotonic() + seconds
         while not self._waiting:
             self._waiting = self.receive()
@@ -83,7 +83,7 @@ class Link:
         self._socket.close()
 
     def _take(self, part: bytes) -> None:
-        """Cut what arrived into messages. Nonsense ends the connection: it is nobody of ours."""
+        """Split received bytes into messages. Invalid input closes the connection: the peer is foreign."""
         *lines, self._line = (self._line + part).split(b"\n")
         try:
             messages = [json.loads(line) for line in lines]

@@ -1,6 +1,6 @@
-"""How long work tells those who wait for it how far it has come.
+"""Progress reports of long-running work.
 
-Whoever works calls a `Report` now and then; whoever asked decides what to do with it: draw a line, write
+The worker function calls a `Report` now and then; the caller decides what to do with it: draw a line, write
 JSON, or nothing. Work never prints by itself.
 """
 
@@ -26,4 +26,4 @@ Report = Callable[[Progress], None]
 
 
 def silent(_: Progress) -> None:
-    """The report of those who do not want any."""
+    """A `Report` that ignores all progress."""

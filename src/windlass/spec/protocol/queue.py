@@ -1,4 +1,4 @@
-"""What may be put into the queue of a control plane, and what it answers (docs/formats/control.md)."""
+"""Requests and replies of the control plane's job queue (docs/formats/control.md)."""
 
 from __future__ import annotations
 
@@ -31,73 +31,75 @@ class QueuedService(ConfigModel):
 
 
 class QueueBody(ControlBody):
-    """A job to be run as soon as there is room for it."""
+    """A job to run as soon as there is capacity for it."""
 
     job: str | None = Field(None, max_length=MAX_TEXT, description="a job file, as text; paths are absolute")
     service: dict[str, Any] | None = Field(None, description="a service in place of a job")
     name: JobName | None = Field(None, description="how it is called (default: the name in the job)")
-    priority: Priority = Field(0, description="higher goes first; may take the room of lower ones")
-    tenant: Tenant | None = Field(None, description="for whom, if the key is for all (default: default)")
+    priority: Priority = Field(0, description="higher goes first, and may preempt lower ones")
+    tenant: Tenant | None = Field(
+        None, description="the job's tenant, for keys that may act for all (default: default)"
+    )
 
 
 class PriorityBody(ControlBody):
-    """Where among the others a job goes."""
+    """The new priority of a job."""
 
     priority: Priority
 
 
 class ShareBody(ControlBody):
-    """What a tenant may have: a weight beside the others, and the most at once; null is no limit."""
+    """A tenant's fair-share weight, and its quota; null is no limit."""
 
     weight: Annotated[float, Field(gt=0, le=1e6, strict=False)] = 1.0
     cores: Annotated[float, Field(ge=0, strict=False)] | None = None
     memory_bytes: Annotated[int, Field(ge=0)] | None = None
     gpus: Annotated[int, Field(ge=0)] | None = None
     jobs: Annotated[int, Field(ge=0)] | None = Field(None, description="running at once")
-    priority: Priority | None = Field(None, description="its jobs that ask for a higher one have this one")
+    priority: Priority | None = Field(None, description="maximum priority of its jobs")
 
 
 class ShareReply(ShareBody):
-    """What a tenant may have, and what it had lately."""
+    """A tenant's weight and quota, and its recent usage."""
 
     model_config = ConfigDict(strict=False, frozen=True)
 
     tenant: str
-    used: float = Field(0.0, description="in seconds of its largest part of the cluster, which fade")
+    used: float = Field(0.0, description="recent usage: seconds of its dominant share, decaying with time")
 
 
 class ShareList(BaseModel):
-    """All tenants for whom something is set or who had something lately."""
+    """All tenants that have a quota or recent usage."""
 
     shares: list[ShareReply]
 
 
 class QueuedJob(BaseModel):
-    """How a job stands."""
+    """The state of a job."""
 
     model_config = ConfigDict(extra="forbid")
 
-    uid: str = Field(description="its own for ever; the name may be used again once it is over")
+    uid: str = Field(description="unique for ever; a name may be used again once its job has ended")
     tenant: str
     name: str
     kind: Literal["train", "service"]
     phase: Literal["queued", "admitted", "running", "preempting", "stopping", "done", "failed", "stopped"]
-    wish: Literal["run", "stop"]
+    desired: Literal["run", "stop"]
     priority: int
-    members: int = Field(description="it was admitted with; 0 while it waits")
-    place: int | None = Field(description="in the queue, from 1; null when it does not wait")
+    members: int = Field(description="members it was admitted with; 0 while it waits")
+    place: int | None = Field(description="position in the queue, from 1; null when it does not wait")
     reason: str = Field(description="why it waits, failed or runs again, in plain words")
     attempts: int = Field(description="how often it was admitted, or launched again")
     preemptions: int
     by: str
-    asked_s: float = Field(description="when it was submitted, in seconds of Unix time, as the others")
+    submitted_s: float = Field(description="when it was submitted, in seconds of Unix time, as all times")
     since_s: float
     placed_s: float | None
     begun_s: float | None
     ended_s: float | None
     version: int
     group: str = Field(description="the name of its group at the backend")
-    need: dict[str, Any] = Field(description="what it asks of the cluster")
+    need: dict[str, Any] = Field(description="the resources it requests")
 
 
 class QueueList(BaseModel):
@@ -108,7 +110,7 @@ class QueueList(BaseModel):
 
 
 class QueueEvent(BaseModel):
-    """What happened to a job."""
+    """One event of a job."""
 
     number: int
     at_s: float
@@ -117,29 +119,29 @@ class QueueEvent(BaseModel):
 
 
 class QueueEvents(BaseModel):
-    """What happened to a job, oldest first."""
+    """The events of a job, oldest first."""
 
     events: list[QueueEvent]
-    next: int = Field(description="give it as `after` to go on from here")
+    next: int = Field(description="give it as `after` to continue from here")
 
 
 class Explained(BaseModel):
-    """Why a job waits, with what is ahead of it."""
+    """Why a job waits, and which jobs are ahead of it."""
 
     job: QueuedJob
     text: str = Field(description="in one sentence")
     ahead: list[str] = Field(description="jobs that wait before it, the first ones")
-    running: dict[str, int] = Field(description="jobs that hold room, by tenant")
+    running: dict[str, int] = Field(description="jobs that hold resources, by tenant")
     share: ShareReply
 
 
 class PlaneReply(BaseModel):
-    """How the control plane itself stands."""
+    """The state of the control plane itself."""
 
     leader: str
     epoch: int
     leads: bool = Field(description="whether the process that answers is the leader")
     backend: str
     phases: dict[str, int]
-    trouble: str = Field(description="why the last step did not do all, if it led one")
-    step_s: float | None = Field(description="how long the last step took")
+    trouble: str = Field(description="error of the last reconcile step, if this process leads")
+    step_s: float | None = Field(description="duration of the last reconcile step")

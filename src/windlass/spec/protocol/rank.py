@@ -1,4 +1,4 @@
-"""Which of a run's processes one process is, as its command line says it."""
+"""The rank of one process of a distributed run, as command-line arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from windlass.spec.protocol.entrypoint import end_after_parent
 
 ORPHAN_GRACE_S = 15.0
-"""For which members whose launcher died may go on: enough to agree, to end a step and to save."""
+"""How long ranks whose launcher died may run: enough to agree, to finish a step and to save."""
 THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -28,8 +28,8 @@ class RankInfo:
         """The command line that `member_of` reads back."""
         if self.world == 1 and not self.cores:
             return []
-        told = ["--rank", str(self.rank), "--world", str(self.world), "--rendezvous", self.rendezvous]
-        return told + (["--cores", ",".join(map(str, self.cores))] if self.cores else [])
+        words = ["--rank", str(self.rank), "--world", str(self.world), "--rendezvous", self.rendezvous]
+        return words + (["--cores", ",".join(map(str, self.cores))] if self.cores else [])
 
 
 def add_member(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +45,10 @@ def member_of(args: argparse.Namespace) -> RankInfo:
 
 
 def apply_affinity(member: RankInfo) -> None:
-    """Take this process to its cores. To be called before torch is imported, which counts them once.
+    """Pin this process to its cores. Call it before torch is imported, which counts the cores once.
 
-    One of several members also makes sure of its end: waiting for a peer it hears no signal, so a clock
-    of its own ends it some time after its launcher.
+    A rank of a distributed run also starts a watchdog thread, which ends it some time after its launcher
+    died: a rank that waits for a peer in a collective handles no signals.
     """
     if member.cores:
         if hasattr(os, "sched_setaffinity"):

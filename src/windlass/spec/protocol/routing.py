@@ -1,8 +1,8 @@
-"""What the supervisor and its gateways say to each other.
+"""Messages between the supervisor and its gateways.
 
-The supervisor listens on a Unix socket; every gateway connects, says hello and is told where to send
-requests, at once and whenever that changes. It tells how requests ended, which replicas it doubts and
-how much is asked for. Frames are those of spec/protocol/wire.py. The format is docs/formats/steer.md.
+The supervisor listens on a Unix socket. Every gateway connects, sends GatewayHello and gets the routing
+table, at once and after every change. A gateway reports how requests ended, which replicas do not answer, and
+the load. Frames are those of spec/protocol/wire.py. The format is docs/formats/routing.md.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import msgspec
 
 from windlass.spec.protocol.wire import Message
 
-State = Literal["ready", "unwell", "draining"]
-"""Takes requests; takes them only where no ready one is left; takes none and finishes what it has."""
+State = Literal["ready", "unhealthy", "draining"]
+"""ready: takes requests; unhealthy: only if no ready replica is left; draining: finishes what it has."""
 
 
 class RoutedModel(msgspec.Struct, frozen=True):
-    """One version of a model: what the gateway must read to speak its language."""
+    """One version of a model, and the folder with its tokenizer and chat template."""
 
     id: str
     """NAME@VERSION, or the bare name of a directory that was never registered."""
     folder: str
     names: list[str] = []
-    """All exact names, such as NAME@prod; the bare name is a route."""
+    """Further exact names, such as NAME@prod; the bare name is a route."""
     adapters: list[str] = []
 
 
@@ -39,36 +39,36 @@ class RoutedReplica(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What a bare name means."""
+    """Which versions answer requests for a bare model name."""
 
     weights: dict[str, float]
     """Parts of the requests, by version; they need not add up to 1."""
     shadow: dict[str, float] = {}
-    """Shares, from 0 to 1, of requests that are copied to a version whose answers nobody sees."""
+    """Shares, from 0 to 1, of requests that are copied to a version whose answers are discarded."""
     standby: list[str] = []
-    """Versions that answer, in this order, while none of the weighted has a replica that works."""
+    """Versions that answer, in this order, while no weighted version has a working replica."""
 
 
 class Routing(Message, frozen=True, tag="routing"):
-    """Where requests go; a later revision replaces an earlier one altogether."""
+    """The routing table; a later revision replaces an earlier one completely."""
 
     revision: int
     models: list[RoutedModel] = msgspec.field(default_factory=list)
     replicas: list[RoutedReplica] = msgspec.field(default_factory=list)
     routes: dict[str, Route] = msgspec.field(default_factory=dict)
     brownout: int = 0
-    """The step of the ladder of docs/service.md that is in force; 0 is full service."""
+    """The brown-out level in force (docs/service.md); 0 is full service."""
 
 
 class GatewayHello(Message, frozen=True, tag="hello"):
-    """A gateway's first word."""
+    """A gateway's first message."""
 
     gateway: str
     process: int
 
 
 class AnswerOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """How one answer ended. A client's own mistakes are no outcomes."""
+    """How one answer ended. Invalid requests are not reported."""
 
     version: str
     replica: str
@@ -79,26 +79,26 @@ class AnswerOutcome(msgspec.Struct, frozen=True, array_like=True):
     """Mean time from one token to the next; 0 for answers of one token."""
     tokens: int = 0
     repetition: float = 0.0
-    """The part of the answer's token pairs that the answer had before."""
+    """The share of the answer's token pairs that occurred before in the answer."""
     finish: str = ""
     shadow: bool = False
 
 
 class Outcomes(Message, frozen=True, tag="outcomes"):
-    """What has ended since the last message of this kind."""
+    """Answers that ended since the last message of this kind."""
 
     outcomes: list[AnswerOutcome]
 
 
 class Suspect(Message, frozen=True, tag="suspect"):
-    """A replica that was asked and does not answer; requests have been moved away from it."""
+    """A replica that does not answer; the gateway has moved its requests to others."""
 
     replica: str
     why: str
 
 
 class VersionDemand(msgspec.Struct, frozen=True):
-    """What is under way at one version."""
+    """Requests in progress at one version."""
 
     in_flight: int = 0
     waiting: int = 0
@@ -108,15 +108,15 @@ class VersionDemand(msgspec.Struct, frozen=True):
 
 
 class Demand(Message, frozen=True, tag="demand"):
-    """How much is asked for; sent about twice a second."""
+    """The load at this gateway; sent about twice a second."""
 
     versions: dict[str, VersionDemand]
     refused: int = 0
-    """Requests that no version was chosen for, since the last message."""
+    """Requests refused before a version was chosen, since the last message."""
     alive: list[str] = msgspec.field(default_factory=list)
-    """Versions that this gateway could ask right now."""
+    """Versions that this gateway can reach now."""
     revision: int = 0
-    """Of the routing table by which it asks."""
+    """Of the routing table that the gateway uses."""
 
 
 ToGateway = Routing

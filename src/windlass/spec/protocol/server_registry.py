@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SERVERS = "servers"
-"""In a run's directory: where each server listens, what it has to say to be believed, and its log."""
+"""Folder in a run's directory: the address and key of each server, and its log."""
 CANNOT_FOLLOW = 75
 """Exit code of the first server when another has lost updates: all of them must go back to a checkpoint."""
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where one server listens, and the word that whoever connects must say."""
+    """Where one server listens, and the key that a client must send."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class ServerAddress:
 
 
 def address_file(folder: Path, number: int) -> Path:
-    return folder / SERVERS / f"seat-{number}.json"
+    return folder / SERVERS / f"address-{number}.json"
 
 
 def log_file(folder: Path, number: int) -> Path:
@@ -33,18 +33,19 @@ def log_file(folder: Path, number: int) -> Path:
 
 
 def register_server(folder: Path, number: int, host: str, port: int) -> ServerAddress:
-    """Write down where a server listens, for nobody but this user to read."""
-    seat, file = ServerAddress(host, port, secrets.token_hex(16), os.getpid()), address_file(folder, number)
+    """Write the address file of a server, readable by this user only."""
+    address = ServerAddress(host, port, secrets.token_hex(16), os.getpid())
+    file = address_file(folder, number)
     file.parent.mkdir(exist_ok=True)
-    draft = file.with_suffix(f".{seat.pid}")
+    draft = file.with_suffix(f".{address.pid}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
-        json.dump(asdict(seat), target)
+        json.dump(asdict(address), target)
     draft.replace(file)
-    return seat
+    return address
 
 
 def read_server_address(folder: Path, number: int) -> ServerAddress | None:
-    """Return where a server listens, None where it never did; it may be gone since."""
+    """Return the address of a server, None if it never registered; the server may have ended since."""
     try:
         return ServerAddress(**json.loads(address_file(folder, number).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):

@@ -1,7 +1,7 @@
-"""What the gateway and the engine say to each other.
+"""Messages between the gateway and the engine.
 
-Token ids in, token ids out: text, templates and stop strings stay in the gateway, so any engine can go
-on where another stopped, given the ids alone. A frame is a 4-byte little-endian length and a msgpack
+Token ids in, token ids out: text, templates and stop strings stay in the gateway, so any engine can resume
+where another stopped, given the ids alone. A frame is a 4-byte little-endian length and a msgpack
 map whose "type" names the message. The format is docs/formats/wire.md.
 """
 
@@ -17,7 +17,7 @@ LENGTH = struct.Struct("<I")
 MAX_FRAME_BYTES = 64 << 20
 HUNG_S = 30.0
 HUNG_STEPS = 4
-"""A step that takes longer than HUNG_S, and so many times the longest before it, is taken for endless."""
+"""An engine hangs if a step takes longer than HUNG_S and than HUNG_STEPS times the longest step before it."""
 
 Finish = Literal["stop", "length", "cancelled"]
 
@@ -59,14 +59,14 @@ class Generate(Message, frozen=True, tag="generate"):
     """Which of the engine's models; the first if left out."""
     adapter: str = ""
     tenant: str = ""
-    """Tenants share neither prefixes nor, under load, more than their part of the engine."""
+    """Tenants share no cached prefixes, and under load each gets its fair share of the engine."""
     shared_prefix: bool = False
     """Its tenant agreed to share prefixes with others that did."""
     priority: int = 0
-    """Higher goes first, and may make lower wait."""
+    """Higher goes first, and may preempt lower."""
     grammar: Grammar | None = None
     grammar_tried: bool = False
-    """Whether an engine has written by this grammar before, so that it does no harm."""
+    """Whether an engine has compiled this grammar before, so that it is known to be safe."""
 
 
 class Embed(Message, frozen=True, tag="embed"):
@@ -80,13 +80,13 @@ class Embed(Message, frozen=True, tag="embed"):
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
-    """Nobody waits for this request any more."""
+    """The client is gone or has cancelled: drop this request."""
 
     id: str
 
 
 class Ping(Message, frozen=True, tag="ping"):
-    """Is anybody there?"""
+    """A liveness probe; the engine answers with Pong."""
 
     number: int
 
@@ -105,7 +105,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class Ready(Message, frozen=True, tag="ready"):
-    """The engine's first word on a new connection: what it serves, or the first of what it serves."""
+    """The engine's first message on a new connection: the model it serves, or the first of several."""
 
     model: str
     family: str
@@ -119,10 +119,10 @@ class Ready(Message, frozen=True, tag="ready"):
     adapters: list[str] = []
     engine: str = "windlass"
     models: list[ModelInfo] = []
-    """All of them, the first included, where there are several."""
+    """All models, the first included, if there are several."""
 
     def about(self, model: str) -> ModelInfo:
-        """Return what is known of one model; of the first, if that name is not among them."""
+        """Return the facts of one model; of the first, if there is none of that name."""
         for offered in self.models:
             if offered.model == model:
                 return offered
@@ -175,7 +175,7 @@ class Failed(Message, frozen=True, tag="failed"):
 
 
 class EngineLoad(Message, frozen=True, tag="load"):
-    """How busy the engine is; sent about once a second while it works, and when it falls idle."""
+    """The load of the engine; sent about once a second while it works, and when it becomes idle."""
 
     running: int
     waiting: int
@@ -190,28 +190,28 @@ class EngineLoad(Message, frozen=True, tag="load"):
 
 
 class Pong(Message, frozen=True, tag="pong"):
-    """The answer to Ping, given at once, also in the middle of a step."""
+    """The reply to Ping, sent at once, even during a step."""
 
     number: int
     steps: int
     running: int
     waiting: int
     step_s: float = 0.0
-    """How long the step at hand has taken so far; 0 between steps. It tells who computes from who hangs."""
+    """How long the current step has taken; 0 between steps. It tells a busy engine from a hung one."""
     longest_s: float = 0.0
     """The longest step so far."""
 
     @property
     def is_hung(self) -> bool:
-        """Whether the step at hand has taken so long that it will never end."""
+        """Whether the current step has taken so long that the engine is considered hung."""
         return self.step_s > max(HUNG_S, HUNG_STEPS * self.longest_s)
 
 
 class MessageBatch(Message, frozen=True, tag="many"):
-    """All that one step has to say to one gateway; a request is in one of the two parts only."""
+    """All messages of one step to one gateway; a request is in one of the two fields only."""
 
     tokens: dict[str, list[int]] = {}
-    """Requests that gained tokens, and nothing else."""
+    """New tokens of requests that have nothing else to report."""
     others: list[Tokens | PromptScores | EmbeddingVectors | Failed] = []
 
 
@@ -233,7 +233,7 @@ def frame(message: Message) -> bytes:
 
 
 def joined(answers: Sequence[Answer]) -> Message:
-    """Put what a step says to one gateway into one message."""
+    """Combine the messages of a step to one gateway into one."""
     if len(answers) == 1:
         return answers[0]
     apart = {answer.id for answer in answers if not _is_plain(answer)}
@@ -245,14 +245,14 @@ def joined(answers: Sequence[Answer]) -> Message:
 
 
 def separated(many: MessageBatch) -> Iterator[Answer]:
-    """Take apart what `joined` put together; tokens of one request come in one message."""
+    """Split what `joined` combined; tokens of one request come in one message."""
     for id_, tokens in many.tokens.items():
         yield Tokens(id_, tokens)
     yield from many.others
 
 
 def take_frames(buffer: bytearray) -> Iterator[memoryview]:
-    """Take whole frames off the front of the buffer; a torn last one stays. Raise if one is too large."""
+    """Take complete frames off the front of the buffer; a partial one stays. Raise if one is too large."""
     start, end = 0, LENGTH.size
     with memoryview(buffer) as view:
         while len(view) >= end:

@@ -1,11 +1,11 @@
-"""As many replicas as the load needs, and as the machine can bear.
+"""Autoscaling: as many replicas as the load needs and the machine has room for.
 
-    what gateways tell (demand, outcomes) -> signals.py -> decide.py (pure) -> Wanted -> the supervisor
-                                   capacity.py: what cores and memory allow -> a bound
+    gateways' reports (demand, outcomes) -> `signals` -> `decide` (pure) -> the desired state
+                        `capacity`: how many replicas fit by cores and memory -> an upper bound
 
-decide.py is the policy: it grows at once and shrinks after calm. autoscaler.py is the decider that the
-supervisor asks. The policy is tried on load in tests/supervisor/autoscale/load, in a simulator where replicas
-take their time to start.
+`decide` is the policy: it grows at once and shrinks after a calm time. `autoscaler` is the controller that
+the supervisor calls. Tests run the policy on load curves (tests/supervisor/autoscale/load) in a simulator
+whose replicas take time to start.
 
-Start at decide.py.
+Start at `decide`.
 """

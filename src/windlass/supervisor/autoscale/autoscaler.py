@@ -1,4 +1,4 @@
-"""The decider of the supervisor that keeps as many replicas as the load needs."""
+"""The autoscaling controller: keeps as many replicas as the load needs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class Autoscale:
-    """A decider: changes how many replicas the versions have that clients are sent to.
+    """A controller: sets the number of replicas of versions that get clients' requests.
 
-    A version without a weight is another decider's affair: a roll-out's, which tries it first.
+    It leaves versions without a weight alone: those belong to a roll-out.
     """
 
     def __init__(self, scale: Scale, *, slots: int, backend: ReplicaHost | None = None) -> None:
@@ -55,18 +55,18 @@ class Autoscale:
         names = {item.name for item in group.items}
         answers = self._answers.setdefault(group.version, AnswerWindow())
         answers.take((each for each in view.outcomes if each.version in names), now)
-        asked = [view.demand.get(name, VersionDemand()) for name in names]
+        demands = [view.demand.get(name, VersionDemand()) for name in names]
         return ScaleSignals(
             replicas=group.replicas,
             ready=sum(each.phase == "ready" for each in view.of(group.version)),
-            in_flight=sum(each.in_flight for each in asked),
-            refused=sum(each.refused for each in asked),
-            queue_s=answers.queue_s(sum(each.waiting for each in asked), now),
+            in_flight=sum(each.in_flight for each in demands),
+            refused=sum(each.refused for each in demands),
+            queue_s=answers.queue_s(sum(each.waiting for each in demands), now),
             first_token_s=answers.first_token_s(),
         )
 
     def _room(self, group: ReplicaGroup, view: ServiceState) -> int:
-        """Return how many replicas of this group there is room for, beside all others."""
+        """Return how many replicas of this group fit next to all others."""
         running = [each for each in view.replicas if each.phase != "ended"]
         own = [each for each in running if each.version == group.version]
         models = [item.model for item in group.items]

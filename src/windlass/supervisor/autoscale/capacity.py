@@ -1,4 +1,4 @@
-"""How many replicas there is room for: by this machine's cores and memory, or by a cluster's word."""
+"""How many replicas fit: by this machine's cores and memory, or as a cluster reports."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import psutil
 from windlass.cluster.launch.cores import own_cores
 
 KEPT_FREE = 0.1
-"""The part of the memory that no replica is started into: the system's, and what others take meanwhile."""
+"""Share of the memory that is kept free for the system and other processes."""
 
 
 @dataclass(frozen=True)
 class ReplicaNeeds:
-    """What one replica takes."""
+    """The resources of one replica."""
 
     cores: int
     memory_bytes: int
 
 
 class ReplicaHost(Protocol):
-    """Where replicas run, as far as autoscaling must know it."""
+    """Where replicas run, as far as autoscaling needs to know."""
 
     def room(self, need: ReplicaNeeds, running: int) -> int:
-        """Return how many replicas of this need can run in all, the `running` included."""
+        """Return how many such replicas can run in total, the `running` included."""
 
 
 class ThisMachine:
@@ -44,7 +44,7 @@ class ThisMachine:
 
 
 def room_for(need: ReplicaNeeds, running: int, *, cores: int, free_bytes: int) -> int:
-    """Return how many replicas fit in all: one for each share of cores, as many more as free memory holds."""
+    """Return how many replicas fit in total by cores, and by the free memory for further ones."""
     by_cores = cores // need.cores
     by_memory = running + max(0, free_bytes) // max(1, need.memory_bytes)
     return max(running and 1, min(by_cores, by_memory))
@@ -53,7 +53,7 @@ def room_for(need: ReplicaNeeds, running: int, *, cores: int, free_bytes: int) -
 def need_of(
     cores: int, memory_bytes: int | None, processes: Sequence[int], models: Sequence[Path]
 ) -> ReplicaNeeds:
-    """Return what a replica takes: as given, else as the largest that runs, else as its files promise."""
+    """Return the needs of a replica: as set, else of the largest running one, else by its files."""
     if memory_bytes is None:
         memory_bytes = max((_resident_bytes(process) for process in processes), default=0)
     return ReplicaNeeds(cores, memory_bytes or _promised_bytes(models))
@@ -67,5 +67,5 @@ def _resident_bytes(process: int) -> int:
 
 
 def _promised_bytes(models: Sequence[Path]) -> int:
-    """Weights are kept as they are stored; keys and values are granted as much again."""
+    """Estimate the memory: weights as stored, and as much again for keys and values."""
     return 2 * sum(path.stat().st_size for model in models for path in model.glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""What gateways tell, as the policy wants it: how long requests wait, how late answers begin."""
+"""Turns gateways' reports into signals: how long requests wait, and the time to first token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.spec.protocol.routing import AnswerOutcome
 
 WINDOW_S = 30.0
 MIN_ANSWERS = 5
-"""Fewer answers say nothing about one in twenty."""
+"""Fewer answers give no 95th percentile."""
 LATE = 0.95
 
 
@@ -22,7 +22,7 @@ class AnswerWindow:
         self._since: float | None = None
 
     def take(self, outcomes: Iterable[AnswerOutcome], now: float) -> None:
-        """Note what has ended; copies that nobody waits for do not count."""
+        """Record ended answers; shadow copies do not count."""
         if self._since is None:
             self._since = now
         self._ended.extend((now, each.first_token_s) for each in outcomes if not each.shadow)
@@ -30,7 +30,7 @@ class AnswerWindow:
             self._ended.popleft()
 
     def queue_s(self, waiting: int, now: float) -> float:
-        """Return how long a request that comes now will wait, if answers end as they did (Little's law)."""
+        """Return how long a new request will wait if answers end at the recent rate (Little's law)."""
         if not waiting or self._since is None:
             return 0.0
         watched_s = min(WINDOW_S, now - self._since)
@@ -39,7 +39,7 @@ class AnswerWindow:
         return waiting * max(watched_s, 1.0) / len(self._ended)
 
     def first_token_s(self) -> float:
-        """Return the time within which 19 of 20 answers began; 0 if there were too few to say."""
+        """Return the 95th percentile of the time to first token; 0 if there were too few answers."""
         times = sorted(first_s for _, first_s in self._ended if first_s > 0)
         if len(times) < MIN_ANSWERS:
             return 0.0

@@ -1,7 +1,9 @@
-"""Asks every replica questions whose answers are known, and says which are unwell.
+"""Probes every replica with prompts whose answers are known, and marks replicas unhealthy.
 
-    questions (a pure function of the vocabulary) -> prober (a thread for each replica) -> grade
-        -> verdict (n of m, with hysteresis) -> unwell, well again, or replaced
+    `golden_prompts`   the prompts (a pure function of the model) and their known answers
+    `prober`           a thread for each replica: sends a prompt by `engine_client`, grades the answer
+    `health_policy`    pure: n bad answers of m make a replica unhealthy, with hysteresis
+    `monitor`          the controller: unhealthy, healthy again, or replaced
 
-Start at monitor.py.
+Start at `monitor`.
 """

@@ -1,4 +1,4 @@
-"""Asks an engine directly, over its own wire: one question at a time, with a time limit."""
+"""A client of one engine over its wire: one request at a time, with a time limit."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ READ_BYTES = 1 << 16
 
 
 class NoAnswer(Exception):
-    """The engine is gone, says what is no message, or did not answer in time."""
+    """The engine is gone, sent an invalid message, or did not answer in time."""
 
 
 @dataclass
 class EngineAnswer:
-    """An answer, whole."""
+    """A complete answer."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class EngineAnswer:
     """Log-probabilities of the prompt's tokens but the first."""
     vectors: list[list[float]] = field(default_factory=list)
     failed: str = ""
-    """The code of a failure, and what the engine said about it."""
+    """Code and message of a failure."""
     first_token_s: float = 0.0
     took_s: float = 0.0
 
@@ -62,7 +62,7 @@ class EngineAnswer:
 
 
 class EngineClient:
-    """One connection to one engine. Not for use by several threads."""
+    """One connection to one engine. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._buffer = bytearray()
@@ -88,36 +88,36 @@ class EngineClient:
         self._stream.close()
 
     def load(self, within_s: float) -> float:
-        """Return how much the engine has to do, in parts of what it can do at once."""
+        """Return the requests of the engine, running and waiting, as a share of its slots."""
         ping = Ping(next(self._numbers))
         self._send(ping)
         for message in self._messages(time.monotonic() + within_s):
             if isinstance(message, Pong) and message.number == ping.number:
                 return (message.running + message.waiting) / max(1, self.ready.slots)
-        raise NoAnswer("it hung up")
+        raise NoAnswer("it closed the connection")
 
     def ask(self, request: Generate | Embed, within_s: float) -> EngineAnswer:
-        """Return the answer to a request, whose id is chosen here."""
+        """Send a request, whose id is chosen here; return the answer."""
         request = msgspec.structs.replace(request, id=f"own-{next(self._numbers)}")
         began = time.monotonic()
         self._send(request)
-        heard = EngineAnswer()
+        answer = EngineAnswer()
         for message in self._messages(began + within_s):
-            if getattr(message, "id", None) == request.id and _take(heard, message, began):
-                return heard
-        raise NoAnswer("it hung up")
+            if getattr(message, "id", None) == request.id and _take(answer, message, began):
+                return answer
+        raise NoAnswer("it closed the connection")
 
     def _first(self, until: float) -> Ready:
         for message in self._messages(until):
             if isinstance(message, Ready):
                 return message
-        raise NoAnswer("it hung up")
+        raise NoAnswer("it closed the connection")
 
     def _send(self, message: Generate | Embed | Ping) -> None:
         try:
             self._stream.sendall(frame(message))
         except OSError as error:
-            raise NoAnswer(f"it hung up: {error}") from None
+            raise NoAnswer(f"the connection broke: {error}") from None
 
     def _messages(self, until: float) -> Iterator[FromEngine]:
         while True:
@@ -130,28 +130,28 @@ class EngineClient:
             except TimeoutError:
                 raise NoAnswer("it did not answer in time") from None
             except OSError as error:
-                raise NoAnswer(f"it hung up: {error}") from None
+                raise NoAnswer(f"the connection broke: {error}") from None
             if not data:
                 return
             self._buffer += data
 
 
-def _take(heard: EngineAnswer, message: FromEngine, began: float) -> bool:
+def _take(answer: EngineAnswer, message: FromEngine, began: float) -> bool:
     """Add a message to an answer; return whether it was the last."""
-    heard.took_s = time.monotonic() - began
+    answer.took_s = time.monotonic() - began
     match message:
         case Tokens():
-            heard.first_token_s = heard.first_token_s or heard.took_s
-            heard.tokens += message.tokens
-            heard.logprobs += message.logprobs
-            heard.alternatives += message.alternatives
+            answer.first_token_s = answer.first_token_s or answer.took_s
+            answer.tokens += message.tokens
+            answer.logprobs += message.logprobs
+            answer.alternatives += message.alternatives
             return message.finish is not None
         case PromptScores():
-            heard.scores = message.logprobs
+            answer.scores = message.logprobs
         case EmbeddingVectors():
-            heard.vectors = message.vectors
+            answer.vectors = message.vectors
             return True
         case Failed():
-            heard.failed = f"{message.code}: {message.message}"
+            answer.failed = f"{message.code}: {message.message}"
             return True
     return False

@@ -1,11 +1,11 @@
-"""Questions whose answers are known: fixed token ids in, expected token ids and scores out.
+"""Golden prompts: fixed token ids in, known token ids and scores out.
 
-The questions are a pure function of what the model is; the answers are recorded once, when a version is first
-loaded and its files have been checked against their manifest. From then on an engine that answers otherwise
-has other weights, another tokenizer's shape or a fault, whatever it says about itself.
+The prompts are a pure function of the model's shape; the answers are recorded once, when a version is first
+loaded and its files have been verified. From then on an engine that answers differently has other weights,
+another vocabulary or a fault, whatever it reports about itself.
 
-A token counts as expected only where it was clearly the likeliest: batches and caches may change the last
-digits of a score, and a near tie would then be decided otherwise by a healthy engine. Scores count as equal
+A token is expected only where it was clearly the likeliest: batches and caches may change the last digits of
+a score, so a healthy engine may decide a near tie differently. Scores count as equal
 within a tolerance for the same reason.
 """
 
@@ -22,10 +22,10 @@ from windlass.supervisor.health.engine_client import EngineAnswer
 
 SEED = 20_26
 LENGTHS = (6, 12, 24, 48, 96, 100)
-"""Tokens of the prompts. The last two share a beginning, so that kept prefixes are asked about as well."""
+"""Lengths of the prompts. The last two share a prefix, so that the prefix cache is probed as well."""
 ANSWER_TOKENS = 8
 CLEAR_NATS = 0.1
-"""How far the likeliest token must be ahead of the next to be expected."""
+"""Lead over the second token that makes the likeliest token expected."""
 TOLERANCE_NATS = 0.05
 TOLERANCE_VECTOR = 0.01
 PRIORITY = 100
@@ -34,10 +34,10 @@ ENCODERS = frozenset({"bert"})
 
 
 class GoldenAnswer(msgspec.Struct, frozen=True):
-    """What a healthy engine answers to one question."""
+    """What a healthy engine answers to one prompt."""
 
     tokens: list[int]
-    """The expected beginning; it ends where two tokens were about equally likely."""
+    """The expected tokens, up to the first near tie."""
     scores: list[float]
     vector: list[float] = []
 
@@ -58,8 +58,8 @@ class GoldenPrompt:
         )  # fmt: skip
 
 
-def questions_for(offered: ModelInfo) -> list[GoldenPrompt]:
-    """Return the questions to ask a model; shorter ones where its context is short."""
+def golden_prompts_for(offered: ModelInfo) -> list[GoldenPrompt]:
+    """Return the prompts for a model; shorter ones if its context is short."""
     draw = random.Random(f"{SEED} {offered.vocabulary}")
     room = max(1, offered.context - ANSWER_TOKENS)
     shared = [draw.randrange(offered.vocabulary) for _ in range(max(LENGTHS))]
@@ -68,39 +68,39 @@ def questions_for(offered: ModelInfo) -> list[GoldenPrompt]:
     return [GoldenPrompt(tuple(prompt[:room]), offered.family in ENCODERS) for prompt in prompts]
 
 
-def known_from(heard: EngineAnswer) -> GoldenAnswer | None:
-    """Turn an answer into what is expected from now on; None where it is no healthy answer."""
-    if heard.failed or not all(map(math.isfinite, [*heard.scores, *heard.logprobs])):
+def golden_answer_of(answer: EngineAnswer) -> GoldenAnswer | None:
+    """Turn an answer into the expected one; None if it cannot be a healthy answer."""
+    if answer.failed or not all(map(math.isfinite, [*answer.scores, *answer.logprobs])):
         return None
-    if heard.vectors:
-        return GoldenAnswer([], [], heard.vectors[0]) if all(map(math.isfinite, heard.vectors[0])) else None
-    return GoldenAnswer(heard.tokens[: _clear(heard)], heard.scores)
+    if answer.vectors:
+        return GoldenAnswer([], [], answer.vectors[0]) if all(map(math.isfinite, answer.vectors[0])) else None
+    return GoldenAnswer(answer.tokens[: _clear(answer)], answer.scores)
 
 
-def differs(known: GoldenAnswer, heard: EngineAnswer) -> str:
-    """Say how an answer differs from what is known; empty if it does not."""
-    if heard.failed:
-        return heard.failed
+def differs(known: GoldenAnswer, answer: EngineAnswer) -> str:
+    """Return how an answer differs from the known one; empty if it does not."""
+    if answer.failed:
+        return answer.failed
     if known.vector:
-        apart = _apart(known.vector, heard.vectors[0] if heard.vectors else [])
+        apart = _apart(known.vector, answer.vectors[0] if answer.vectors else [])
         return f"a vector is off by {apart:.3g}" if not apart <= TOLERANCE_VECTOR else ""
-    if heard.tokens[: len(known.tokens)] != known.tokens:
-        return f"{heard.tokens[: len(known.tokens)]} instead of {known.tokens}"
-    apart = _apart(known.scores, heard.scores)
+    if answer.tokens[: len(known.tokens)] != known.tokens:
+        return f"{answer.tokens[: len(known.tokens)]} instead of {known.tokens}"
+    apart = _apart(known.scores, answer.scores)
     return f"a score is off by {apart:.3g} nats" if not apart <= TOLERANCE_NATS else ""
 
 
-def _clear(heard: EngineAnswer) -> int:
-    """Count the tokens before the first that was nearly a tie; a token's alternatives include itself."""
-    for place, (logprob, others) in enumerate(zip(heard.logprobs, heard.alternatives, strict=False)):
-        rivals = [each.logprob for each in others if each.token != heard.tokens[place]]
+def _clear(answer: EngineAnswer) -> int:
+    """Count the tokens before the first near tie; a token's alternatives include itself."""
+    for place, (logprob, others) in enumerate(zip(answer.logprobs, answer.alternatives, strict=False)):
+        rivals = [each.logprob for each in others if each.token != answer.tokens[place]]
         if rivals and logprob - max(rivals) < CLEAR_NATS:
             return place
-    return len(heard.tokens)
+    return len(answer.tokens)
 
 
 def _apart(one: list[float], other: list[float]) -> float:
-    """The largest difference; endless where one is longer or holds no numbers."""
+    """The largest difference; infinite if the lengths differ or there is a NaN."""
     if len(one) != len(other):
         return math.inf
     gaps = [abs(a - b) for a, b in zip(one, other, strict=True)]

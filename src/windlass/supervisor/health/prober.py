@@ -1,8 +1,8 @@
-"""A thread that asks one replica a known question every few seconds and says how it answered.
+"""A thread that sends one replica a golden prompt every few seconds and grades the answer.
 
-After a bad answer the same question is asked again at once: whether it was chance is known a moment later,
-and a fault that only one question finds is found for certain. The time that an
-answer may take grows with what the engine has to do, which it says itself when it is pinged.
+After a bad answer the same prompt is repeated at once: that shows whether it was chance, and confirms a fault
+that only one prompt finds. The time limit of an answer grows with the load of the engine, which its pongs
+report.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from windlass.supervisor.health.golden_prompts import (
     GoldenAnswer,
     GoldenPrompt,
     differs,
-    known_from,
-    questions_for,
+    golden_answer_of,
+    golden_prompts_for,
 )
 from windlass.supervisor.health.health_policy import Grade
 
 AGAIN_S = 0.1
 REFUSALS = ("bad_request", "not_generative")
-"""An engine that refuses such questions, as foreign ones may, cannot be asked: that is no fault."""
+"""An engine that refuses golden prompts, as other engines may, cannot be probed: that is no fault."""
 SLOWEST = 4.0
-"""An answer that takes so many times the limit counts as none."""
+"""An answer that takes this many times the limit counts as none."""
 
 
 class WrongAnswer(Exception):
-    """What was answered cannot be right, whatever is known."""
+    """The answer cannot be right, whatever the known answer is."""
 
 
 @dataclass(frozen=True)
 class Probed:
-    """How a replica answered one question."""
+    """The grade of one probe."""
 
     replica: str
     grade: Grade
@@ -52,8 +52,8 @@ class Probed:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A replica to ask, and the models to ask it about, with their folders."""
+class ProbeTarget:
+    """A replica to probe, and its models with their folders."""
 
     replica: str
     socket: Path
@@ -61,23 +61,23 @@ class Subject:
 
 
 class Prober:
-    """Asks until it is stopped; what it finds goes into a queue."""
+    """Probes until it is stopped; the results go into a queue."""
 
     def __init__(
-        self, subject: Subject, health: HealthChecks, db: Database, found: queue.SimpleQueue[Probed]
+        self, target: ProbeTarget, health: HealthChecks, db: Database, found: queue.SimpleQueue[Probed]
     ) -> None:
-        self._subject, self._health, self._db, self._found = subject, health, db, found
+        self._target, self._health, self._db, self._found = target, health, db, found
         self._stopped = threading.Event()
-        self._asker: EngineClient | None = None
+        self._client: EngineClient | None = None
         self._known: dict[str, list[tuple[GoldenPrompt, GoldenAnswer]]] = {}
-        self._loaded = {subject.models[0][0]}
+        self._loaded = {target.models[0][0]}
 
     def start(self) -> None:
-        name = f"prober {self._subject.replica}"
+        name = f"prober {self._target.replica}"
         threading.Thread(target=self._run, daemon=True, name=name).start()
 
     def note_loaded(self, model: str) -> None:
-        """Ask about a further model from now on: clients use it, so the engine holds it anyway."""
+        """Probe a further model from now on: clients use it, so the engine holds it anyway."""
         self._loaded.add(model)
 
     def stop(self) -> None:
@@ -88,71 +88,73 @@ class Prober:
         while not self._stopped.is_set():
             try:
                 probed = self.step(number)
-            except WindlassError:  # the state is away: what is known cannot be looked up, so nobody is judged
+            except WindlassError:  # the database is unreachable: without known answers nothing is graded
                 self._stopped.wait(self._health.every)
                 continue
             self._found.put(probed)
             number += probed.grade == "right"
             self._stopped.wait(self._health.every if probed.grade == "right" else AGAIN_S)
-        self._hang_up()
+        self._disconnect()
 
     def step(self, number: int) -> Probed:
-        """Ask one question, of one loaded model after another."""
-        models = [each for each in self._subject.models if each[0] in self._loaded]
+        """Send one prompt, to one loaded model after another."""
+        models = [each for each in self._target.models if each[0] in self._loaded]
         model, folder = models[number % len(models)]
         try:
-            return self._ask(model, folder, number // len(models))
+            return self._probe(model, folder, number // len(models))
         except WrongAnswer as error:
-            return Probed(self._subject.replica, "wrong", why=f"wrong: {error}")
+            return Probed(self._target.replica, "wrong", why=f"wrong: {error}")
         except NoAnswer as error:
-            self._hang_up()
-            return Probed(self._subject.replica, "silent", why=f"silent: {error}")
+            self._disconnect()
+            return Probed(self._target.replica, "silent", why=f"silent: {error}")
 
-    def _ask(self, model: str, folder: Path, number: int) -> Probed:
-        asker = self._connected()
-        limit_s = self._health.within * (1 + asker.load(self._health.within))
+    def _probe(self, model: str, folder: Path, number: int) -> Probed:
+        client = self._connected()
+        limit_s = self._health.within * (1 + client.load(self._health.within))
         if model not in self._known:
-            self._known[model] = self._learn(asker, model, folder, limit_s)
+            self._known[model] = self._learn(client, model, folder, limit_s)
         known = self._known[model]
         if not known:
-            return Probed(self._subject.replica, "right")
-        question, expected = known[number % len(known)]
-        heard = asker.ask(question.request(model), SLOWEST * limit_s)
-        wrong = differs(expected, heard)
+            return Probed(self._target.replica, "right")
+        prompt, expected = known[number % len(known)]
+        answer = client.ask(prompt.request(model), SLOWEST * limit_s)
+        wrong = differs(expected, answer)
         if wrong:
-            return Probed(self._subject.replica, "wrong", heard.took_s, f"wrong: {wrong}")
-        if heard.took_s > limit_s:
-            why = f"slow: {heard.took_s:.2f} s for an answer that may take {limit_s:.2f} s"
-            return Probed(self._subject.replica, "slow", heard.took_s, why)
-        return Probed(self._subject.replica, "right", heard.took_s)
+            return Probed(self._target.replica, "wrong", answer.took_s, f"wrong: {wrong}")
+        if answer.took_s > limit_s:
+            why = f"slow: {answer.took_s:.2f} s for an answer that may take {limit_s:.2f} s"
+            return Probed(self._target.replica, "slow", answer.took_s, why)
+        return Probed(self._target.replica, "right", answer.took_s)
 
     def _learn(
-        self, asker: EngineClient, model: str, folder: Path, limit_s: float
+        self, client: EngineClient, model: str, folder: Path, limit_s: float
     ) -> list[tuple[GoldenPrompt, GoldenAnswer]]:
-        """Return the known answers, asked for where nobody did before; empty if it cannot be asked."""
-        offered = asker.ready.about(model)
-        questions = questions_for(offered)
-        engine = f"{asker.ready.engine} {__version__} {offered.precision}"
+        """Return prompts with known answers, recorded now if there are none; empty if it cannot be probed."""
+        offered = client.ready.about(model)
+        prompts = golden_prompts_for(offered)
+        engine = f"{client.ready.engine} {__version__} {offered.precision}"
         fingerprint = fingerprint_of(folder)
         text = find_answers(self._db, model, fingerprint, engine)
         if text is None:
-            heard = [asker.ask(each.request(model), SLOWEST * limit_s) for each in questions]
-            if any(each.failed.startswith(REFUSALS) for each in heard):
+            replies = [client.ask(each.request(model), SLOWEST * limit_s) for each in prompts]
+            if any(each.failed.startswith(REFUSALS) for each in replies):
                 return []
-            answers = [known_from(each) for each in heard]
+            answers = [golden_answer_of(each) for each in replies]
             if None in answers:
-                raise WrongAnswer(next((each.failed for each in heard if each.failed), "no numbers"))
+                raise WrongAnswer(
+                    next((each.failed for each in replies if each.failed), "a score is not finite")
+                )
             text = keep_answers(
                 self._db, model, fingerprint, engine, json.dumps(msgspec.to_builtins(answers))
             )
-        return list(zip(questions, msgspec.json.decode(text, type=list[GoldenAnswer]), strict=True))
+        return list(zip(prompts, msgspec.json.decode(text, type=list[GoldenAnswer]), strict=True))
 
     def _connected(self) -> EngineClient:
-        if self._asker is None:
-            self._asker = EngineClient(self._subject.socket)
-        return self._asker
+        if self._client is None:
+            self._client = EngineClient(self._target.socket)
+        return self._client
 
-    def _hang_up(self) -> None:
-        if self._asker is not None:
-            self._asker.close()
-            self._asker = None
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None

@@ -1,10 +1,15 @@
-"""Brings a new version of a model to its clients, and takes it back by itself if it is worse.
+"""Rolls a new version of a model out to its clients, and rolls it back by itself if it is worse.
 
-    load -> gate (our own questions) -> shadow -> a growing part of the requests -> promoted
-                      any moment: rolled back, with a report; no client sees a difference
+    load -> gate (our own requests) -> shadow -> a growing share of the requests -> promoted
+                      at any time: rolled back, with a report; no client sees a difference
 
-sequential_test.py is the statistics; criteria.py and judge.py turn answers into a verdict; stages.py says
-what comes next, in pure functions; controller.py does it in the supervisor, a step at a time.
+    `stages`            pure: the stages of a roll-out, and when it moves to the next
+    `rollout_state`     one roll-out under way: takes in evidence, returns what should run
+    `controller`        drives all roll-outs of the service, a step at a time
+    `ab_rounds`         a thread that sends both versions the same requests, on `eval_texts`
+    `criteria`          how a pair of answers becomes numbers; `judge`: how those become a verdict
+    `sequential_test`   the statistics: evidence that is valid at any time
+    `report`            HOME/rollouts/ID/report.md and report.json
 
-Start at stages.py.
+Start at `stages`.
 """

@@ -1,8 +1,8 @@
-"""Drives the roll-outs of one service: a decider of its supervisor.
+"""The roll-out controller: drives the roll-outs of one service.
 
-Every step it looks for wishes in the database, takes what is its own, lets each roll-out go on and writes
-down how it stands. A version promoted in the registry by other means (`windlass models promote`) is noticed
-and rolled out as well, blue/green; if it is taken back, so is the alias.
+Every step it reads roll-outs and commands from the database, claims those of its service, steps each roll-out
+and writes its state. A version that was promoted in the registry by other means (`windlass models promote`)
+is rolled out as well, blue/green; if it is rolled back, so is the alias.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ FOLLOWER = Actor("", "supervisor")
 
 
 class RolloutController:
-    """Roll-outs by name, and the old versions that are kept ready for a while after them."""
+    """The roll-outs under way, and the old versions that stay on standby for a while after them."""
 
     def __init__(self, home: Path, db: Database, policy: Rollout, health: HealthWatch) -> None:
         self._home, self._policy, self._health = home, policy, health
         self._registry, self._rollouts = Registry(home), Rollouts(db)
         self._name = f"supervisor-{secrets.token_hex(4)}"
         self._drives: dict[str, RolloutState] = {}
-        self._wishes: dict[str, str] = {}
+        self._commands: dict[str, str] = {}
         self._retiring: dict[str, float] = {}
-        """Old versions, and when they go."""
+        """Old versions, and when they are removed."""
         self._meant: dict[str, str] = {}
-        """What names were last seen to mean in the registry, where that is what is served."""
+        """The version that @prod of a name last meant in the registry, if that is what is served."""
         self._aliases: dict[str, dict[str, int]] = {}
         """All aliases of these names, as they were then."""
         self._holds: dict[str, ExitStack] = {}
@@ -53,7 +53,7 @@ class RolloutController:
     def decide(self, view: ServiceState, now: float) -> Patch:
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
-            with suppress(StoreFailed):  # a state that is away for a while must not stop the service
+            with suppress(StoreFailed):  # an unreachable database must not stop the service
                 self._look(view.wanted, now)
         wanted = view.wanted
         for drive in list(self._drives.values()):
@@ -74,7 +74,7 @@ class RolloutController:
         before = drive.state, drive.weight
         self._ask_both(drive, view)
         wrong = self._health.take_wrong(drive.candidate.name)
-        drive.step(view, now, wish=self._wishes.get(drive.record.id, ""), wrong=wrong)
+        drive.step(view, now, command=self._commands.get(drive.record.id, ""), wrong=wrong)
         changed = (drive.state, drive.weight) != before
         wanted = drive.place(wanted)
         if changed or now - self._wrote.get(drive.record.id, -math.inf) >= WRITE_EVERY_S:
@@ -85,13 +85,13 @@ class RolloutController:
         return wanted
 
     def _ask_both(self, drive: RolloutState, view: ServiceState) -> None:
-        """Let rounds of questions run wherever both versions have a replica that answers."""
+        """Run comparison rounds if both versions have a ready replica."""
         old = next((each for each in view.of(drive.stable.version) if each.phase == "ready"), None)
         new = next((each for each in view.of(drive.candidate.name) if each.phase == "ready"), None)
         if old is None or new is None:
             return
         if drive.rounds is not None:
-            drive.rounds.meet_at(old.socket, new.socket)
+            drive.rounds.use_sockets(old.socket, new.socket)
         elif drive.wants_rounds:
             self._start_rounds(drive, old.socket, new.socket)
 
@@ -107,10 +107,10 @@ class RolloutController:
         drive.rounds.start()
 
     def _look(self, wanted: DesiredService, now: float) -> None:
-        """Read the wishes; take roll-outs of names that are served here."""
+        """Read roll-outs and commands; claim roll-outs of names that are served here."""
         self._follow(wanted)
         records = self._rollouts.open()
-        self._wishes = {record.id: record.wish for record in records}
+        self._commands = {record.id: record.command for record in records}
         for record in records:
             stable = serving(wanted, record.name)
             if record.id not in self._drives and stable is not None:
@@ -129,7 +129,7 @@ class RolloutController:
             return
         self._hold(version)
         item = Item(str(version), version.path, adapters=stable.items[0].adapters)
-        self._health.take_wrong(str(version))  # what it did before was another roll-out's affair
+        self._health.take_wrong(str(version))  # clears wrong answers from before this roll-out
         self._drives[record.id] = RolloutState(record, stable, item, now)
         self._retiring.pop(record.candidate, None)
 
@@ -144,9 +144,9 @@ class RolloutController:
             self._release(drive.candidate.name)
 
     def _renamed(self, wanted: DesiredService, name: str) -> DesiredService:
-        """Give exact names, such as NAME@prod, to the versions that the registry now has under them.
+        """Give aliases, such as NAME@prod, to the versions that have them in the registry now.
 
-        Only here: while a roll-out is under way they stay with the version that certainly answers.
+        Only here: during a roll-out they stay with the old version.
         """
         aliases = self._registry.aliases(name)
         for group in wanted.groups:
@@ -157,14 +157,14 @@ class RolloutController:
         return wanted
 
     def _restore(self, drive: RolloutState) -> None:
-        """Make the aliases what they were, if one was moved to the version that is taken back."""
+        """Restore the aliases, if one was moved to the version that is rolled back."""
         name = drive.record.name
         if self._promoted(name) == drive.candidate.name and name in self._aliases:
             self._registry.put_back(name, self._aliases[name])
             self._meant[name] = drive.stable.version
 
     def _retire(self, wanted: DesiredService, now: float) -> DesiredService:
-        """Let go of old versions whose time as a standby is over."""
+        """Remove old versions whose standby time is over."""
         for version in [version for version, until in self._retiring.items() if now >= until]:
             del self._retiring[version]
             self._release(version)
@@ -173,7 +173,7 @@ class RolloutController:
         return wanted
 
     def _follow(self, wanted: DesiredService) -> None:
-        """Roll out what an alias was moved to, where the alias meant what is served."""
+        """Roll out the version that @prod was moved to, if @prod meant the served version before."""
         for group in wanted.groups:
             name = group.items[0].bare
             if serving(wanted, name) != group:
@@ -189,10 +189,10 @@ class RolloutController:
         try:
             self._rollouts.start(version, "blue_green", self._policy, FOLLOWER)
         except InUse:
-            return  # another roll-out of this name is under way, and ends first
+            return  # another roll-out of this name must end first
 
     def _promoted(self, name: str) -> str:
-        """Return the version that is @prod; a version that was only registered is not to be served."""
+        """Return the version that is @prod, or ""."""
         number = self._registry.aliases(name).get(PROD)
         return "" if number is None else f"{name}@{number}"
 
@@ -200,7 +200,7 @@ class RolloutController:
         try:
             return self._registry.find(reference)
         except WindlassError:
-            return None  # a directory that was never registered may have any name
+            return None  # a directory that was never registered
 
     def _hold(self, version: Version) -> None:
         stack = ExitStack()
@@ -213,7 +213,7 @@ class RolloutController:
             hold.close()
 
     def _write(self, drive: RolloutState) -> bool:
-        """Write down how a roll-out stands; one whose end cannot be written is kept, and tried again."""
+        """Write the state of a roll-out; return whether that worked. The caller retries later if not."""
         report = report_of(drive)
         try:
             write_report(self._home, report)
@@ -226,15 +226,15 @@ class RolloutController:
 
 
 def serving(wanted: DesiredService, name: str) -> ReplicaGroup | None:
-    """Return the group that has most of the requests for a name."""
+    """Return the group with the largest share of the requests for a name."""
     groups = [group for group in wanted.groups if name in (item.bare for item in group.items)]
     return max(groups, key=lambda group: group.weight, default=None)
 
 
 def refusal(record: RolloutRecord, stable: ReplicaGroup) -> str:
-    """Say why a roll-out cannot be, or nothing."""
+    """Return why a roll-out is not possible, or ""."""
     if record.candidate == stable.version:
-        return f"{record.candidate} is what is served already"
+        return f"{record.candidate} is already served"
     if len(stable.items) > 1:
         return f"{stable.version} shares its engines with other models; serve it by itself to roll out"
     return ""

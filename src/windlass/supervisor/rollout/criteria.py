@@ -1,8 +1,8 @@
-"""What a new version is judged by, and how each comparison becomes a bounded number.
+"""The criteria of a roll-out, and how a pair of answers becomes one bounded number for each.
 
-Input: two answers to requests of about the same moment, one of each version. Output: for every criterion a
-number that is larger the worse the new version does. A criterion tolerates a mean up to `tolerated`, and
-cannot bear one of `unbearable`: between the two a version is neither rolled back nor promoted.
+Input: two answers to requests of about the same time, one of each version. Output: for every criterion a
+number that grows the worse the new version does. A mean up to `tolerated` is accepted, one of `unbearable` is
+not: between the two a version is neither rolled back nor promoted.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from windlass.supervisor.rollout.sequential_test import BoundedMean
 
 @dataclass(frozen=True)
 class AnswerSample:
-    """One answer, by a client's request or by our own."""
+    """One answer, to a client's request or to our own."""
 
     failed: bool = False
     first_token_s: float = 0.0
     per_token_s: float = 0.0
-    """0 where there was no second token."""
+    """0 if there was no second token."""
     tokens: int = 0
     repetition: float = 0.0
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """One way to be worse: the range of its numbers, and where bad begins and certainty is wanted."""
+    """One way to be worse: the range of its numbers, and its two bounds."""
 
     name: str
     low: float
@@ -37,18 +37,18 @@ class Criterion:
     meaning: str
 
     @property
-    def is_well(self) -> BoundedMean:
-        """What must be refuted to roll back."""
+    def is_tolerable(self) -> BoundedMean:
+        """The claim that must be refuted to roll back."""
         return BoundedMean(self.low, self.high, self.tolerated)
 
     @property
     def is_bad(self) -> BoundedMean:
-        """What must be refuted, of the negated numbers, to promote."""
+        """The claim, about the negated numbers, that must be refuted to promote."""
         return BoundedMean(self.low, self.high, self.unbearable).mirrored
 
 
 def criteria_of(policy: Rollout) -> tuple[Criterion, ...]:
-    """Return the criteria with the margins of a policy."""
+    """Return the criteria with the bounds of a policy."""
     slow = f"took {policy.slower:g} times as long, or longer"
     rank, worst = 0.5 + policy.length, (1.5 + policy.length) / 2
     errors, repetition, held_out = policy.errors, policy.repetition, policy.held_out
@@ -66,7 +66,7 @@ def criteria_of(policy: Rollout) -> tuple[Criterion, ...]:
 
 
 def compare(policy: Rollout, stable: AnswerSample, candidate: AnswerSample) -> dict[str, float]:
-    """Return the numbers that a pair of answers gives; failures say nothing about the rest."""
+    """Return the numbers of a pair of answers; if one failed, only `errors`."""
     numbers = {"errors": float(candidate.failed) - float(stable.failed)}
     if stable.failed or candidate.failed:
         return numbers
@@ -83,7 +83,7 @@ def compare(policy: Rollout, stable: AnswerSample, candidate: AnswerSample) -> d
 
 
 def compare_text(stable_bits: float, candidate_bits: float) -> dict[str, float]:
-    """Return the number that bits per byte of the same text give."""
+    """Return the number for the bits per byte of the same text."""
     return {"held_out": (candidate_bits - stable_bits) / max(stable_bits, 1e-9)}
 
 

@@ -1,7 +1,7 @@
-"""Text to measure two versions on: what a person gave, what was held out, or what the old version says.
+"""Texts to compare two versions on: a given file, the held-out part of a corpus, or text of the old version.
 
-Held-out text says which version is better. Text that the old version wrote only says how far the new one is
-from it, which even a better version is: it is the last resort, and the tolerance is wider.
+Held-out text shows which version is better. Text that the old version generated only shows how far the new
+one is from it, and a better version differs too: it is the last resort, and the tolerance is wider.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from windlass.store.manifest import MANIFEST
 from windlass.supervisor.health.engine_client import EngineClient
 
 MAX_CHARS = 200
-"""Of one passage: enough to tell models apart, little enough not to hold up clients."""
+"""Max length of one text: enough to compare models, short enough not to delay clients."""
 MAX_READ = 1 << 22
-OWN_PASSAGES = 24
+OWN_TEXTS = 24
 OWN_TOKENS = 64
 OWN_MORE = 0.25
-"""By so much more may a version differ on text that the other one wrote."""
+"""Added to the tolerance on text that the old version generated."""
 ANSWER_S = 60.0
 
 ENCODERS = frozenset({"bert"})
@@ -36,7 +36,7 @@ Origin = Literal["file", "corpus", "own", "vectors"]
 
 @dataclass(frozen=True)
 class EvalText:
-    """A piece of text; of a model without tokenizer, token ids."""
+    """A piece of text; token ids for a model without tokenizer."""
 
     text: str
     tokens: tuple[int, ...] = ()
@@ -47,15 +47,15 @@ class EvalText:
 
 
 @dataclass(frozen=True)
-class Passages:
-    """What to measure on, and where it comes from."""
+class EvalTexts:
+    """The texts to compare on, and where they come from."""
 
     origin: Origin
-    passages: tuple[EvalText, ...]
+    texts: tuple[EvalText, ...]
 
     def draw(self, number: int) -> EvalText:
-        """Choose one, the same for the same number."""
-        return random.Random(number).choice(self.passages)
+        """Choose one, always the same for the same number."""
+        return random.Random(number).choice(self.texts)
 
 
 def read_held_out(path: Path) -> str:
@@ -65,35 +65,37 @@ def read_held_out(path: Path) -> str:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     if len(text.split()) < 20:
-        raise BadInput(f"{path}: holds {len(text.split())} words; that judges nothing", hint="give more text")
+        raise BadInput(
+            f"{path}: holds {len(text.split())} words, at least 20 are needed", hint="give more text"
+        )
     return text
 
 
-def find_passages(
-    held_out: str, version: Version | None, served: ServedModel, asker: EngineClient
-) -> Passages:
-    """Return the best text there is; an encoder, which expects no tokens, gets any tokens at all."""
-    offered = asker.ready.about(served.id)
+def find_eval_texts(
+    held_out: str, version: Version | None, served: ServedModel, client: EngineClient
+) -> EvalTexts:
+    """Return the best texts available; an encoder, which predicts no tokens, gets random tokens."""
+    offered = client.ready.about(served.id)
     if offered.family in ENCODERS:
-        return Passages("vectors", _arbitrary(offered))
+        return EvalTexts("vectors", _arbitrary(offered))
     if not isinstance(served.text, NumberText):
         if held_out:
-            return Passages("file", cut(read_held_out(Path(held_out)), asker.ready.context))
+            return EvalTexts("file", cut(read_held_out(Path(held_out)), client.ready.context))
         text = _corpus_text(version)
         if text:
-            return Passages("corpus", cut(text, asker.ready.context))
-    return Passages("own", _own(served, asker))
+            return EvalTexts("corpus", cut(text, client.ready.context))
+    return EvalTexts("own", _own(served, client))
 
 
 def cut(text: str, context: int) -> tuple[EvalText, ...]:
-    """Cut a text into passages that fit a context, whatever the tokens are."""
+    """Cut a text into pieces that fit a context, whatever the tokenizer."""
     length = max(8, min(MAX_CHARS, context // 4))
     pieces = (text[at : at + length] for at in range(0, len(text), length))
     return tuple(EvalText(piece) for piece in pieces if len(piece.strip()) >= length // 2)
 
 
 def _corpus_text(version: Version | None) -> str:
-    """Return the held-out part of the corpus that a version was trained on, if it is still here."""
+    """Return the held-out part of the corpus that a version was trained on, if it still exists."""
     corpus = version.lineage.get("corpus") if version else None
     if not corpus or not (Path(str(corpus)) / MANIFEST).exists():
         return ""
@@ -102,7 +104,7 @@ def _corpus_text(version: Version | None) -> str:
         part = built.validation
         return built.tokenizer.decode(part.read(0, min(part.tokens, MAX_READ // 16)).tolist())
     except WindlassError:
-        return ""  # a corpus that is damaged says nothing about the model; there is other text
+        return ""  # a damaged corpus says nothing about the model; there is other text
 
 
 def _arbitrary(offered: ModelInfo) -> tuple[EvalText, ...]:
@@ -110,20 +112,20 @@ def _arbitrary(offered: ModelInfo) -> tuple[EvalText, ...]:
     length = min(OWN_TOKENS, offered.context)
     return tuple(
         EvalText("", tuple(draw.randrange(offered.vocabulary) for _ in range(length)))
-        for _ in range(OWN_PASSAGES)
+        for _ in range(OWN_TEXTS)
     )
 
 
-def _own(served: ServedModel, asker: EngineClient) -> tuple[EvalText, ...]:
-    """Let the old version write, from one random token each."""
-    offered = asker.ready.about(served.id)
+def _own(served: ServedModel, client: EngineClient) -> tuple[EvalText, ...]:
+    """Generate texts with the old version, each from one random token."""
+    offered = client.ready.about(served.id)
     draw = random.Random(1)
-    most = min(OWN_TOKENS, offered.context - 2)
+    max_tokens = min(OWN_TOKENS, offered.context - 2)
     found = []
-    for seed in range(OWN_PASSAGES):
+    for seed in range(OWN_TEXTS):
         prompt = [draw.randrange(offered.vocabulary)]
-        heard = asker.ask(Generate("", prompt, most, seed=seed, model=served.id), ANSWER_S)
-        tokens = tuple(heard.tokens)
+        answer = client.ask(Generate("", prompt, max_tokens, seed=seed, model=served.id), ANSWER_S)
+        tokens = tuple(answer.tokens)
         text = "" if isinstance(served.text, NumberText) else served.text.decode(list(tokens))
         found.append(EvalText(text, tokens))
     return tuple(each for each in found if each.tokens)

@@ -1,11 +1,11 @@
 """From comparisons to a verdict: roll back, hold or promote.
 
-For every criterion two gamblers watch the same numbers. One bets that the new version is worse than is
-tolerated; the chance of a false alarm is divided among the criteria, so all together it is at most
+For every criterion two bettors (`sequential_test`) watch the same numbers. One bets that the new version is
+worse than tolerated; the chance of a false alarm is divided among the criteria, so in total it is at most
 `policy.false_alarms` over the whole roll-out. The other bets that it is better than unbearable; promotion
-needs all of these, so a version unbearable in any one way is promoted with a chance of at most
-`policy.doubt`. What no good version ever does (numbers that are none, a crash at load, a known answer that
-changes) needs no statistics: it is told as a fault and decides at once.
+needs all of these, so a version that is unbearable by any criterion is promoted with a chance of at most
+`policy.doubt`. What no good version ever does (NaN, a crash at load, a changed golden answer) needs no
+statistics: it is a fault and decides at once.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Verdict = Literal["roll back", "hold", "promote"]
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """What is known by one criterion."""
+    """The evidence by one criterion."""
 
     criterion: Criterion
     worse: Evidence
-    """Against the claim that it is well."""
+    """Against the claim that it is tolerable."""
     fine: Evidence
     """Against the claim that it is unbearable; of negated numbers."""
 
     @classmethod
     def empty(cls, criterion: Criterion) -> CriterionResult:
-        return cls(criterion, Evidence(criterion.is_well), Evidence(criterion.is_bad))
+        return cls(criterion, Evidence(criterion.is_tolerable), Evidence(criterion.is_bad))
 
     def after(self, number: float) -> CriterionResult:
         return replace(self, worse=self.worse.after(number), fine=self.fine.after(-number))
@@ -41,7 +41,7 @@ class CriterionResult:
 
 @dataclass(frozen=True)
 class RolloutEvidence:
-    """Everything that speaks for and against a version."""
+    """All evidence for and against a version."""
 
     policy: Rollout
     findings: Mapping[str, CriterionResult] = field(default_factory=dict)
@@ -49,12 +49,12 @@ class RolloutEvidence:
 
     @classmethod
     def opened(cls, policy: Rollout, *, without: Collection[str] = ()) -> RolloutEvidence:
-        """Begin without evidence; criteria that a kind of model has no numbers for are left out."""
+        """Start without evidence; `without` are criteria that do not apply to the model."""
         criteria = (each for each in criteria_of(policy) if each.name not in without)
         return cls(policy, {each.name: CriterionResult.empty(each) for each in criteria})
 
     def after(self, numbers: Mapping[str, float]) -> RolloutEvidence:
-        """Return the case with the numbers of one comparison."""
+        """Return the evidence with the numbers of one more comparison."""
         changed = {
             name: self.findings[name].after(number)
             for name, number in numbers.items()
@@ -67,7 +67,7 @@ class RolloutEvidence:
 
     @property
     def alpha(self) -> float:
-        """The chance of a false alarm that each criterion may have."""
+        """The allowed chance of a false alarm for each criterion."""
         return self.policy.false_alarms / len(self.findings)
 
     @property
@@ -76,7 +76,7 @@ class RolloutEvidence:
 
     @property
     def unsure(self) -> list[str]:
-        """The criteria by which it is not yet shown to be bearable."""
+        """The criteria by which it is not yet shown to be acceptable."""
         return [name for name, each in self.findings.items() if not each.fine.refutes(self.policy.doubt)]
 
     @property
@@ -87,16 +87,16 @@ class RolloutEvidence:
 
     @property
     def reason(self) -> str:
-        """Say in one sentence what the verdict rests on."""
+        """The reason of the verdict, in one sentence."""
         if self.faults:
             return self.faults[0]
-        alarms = [self._said(self.findings[name]) for name in self.alarms]
+        alarms = [self._described(self.findings[name]) for name in self.alarms]
         if alarms:
             return "; ".join(alarms)
         unsure = ", ".join(self.unsure)
         return f"not enough evidence yet: {unsure}" if unsure else "as good as the other by every criterion"
 
-    def _said(self, found: CriterionResult) -> str:
+    def _described(self, found: CriterionResult) -> str:
         criterion = found.criterion
         return (
             f"{criterion.name} ({criterion.meaning}): {found.worse.mean:.3g} over {found.worse.count} "
@@ -104,7 +104,7 @@ class RolloutEvidence:
         )
 
     def table(self) -> list[dict[str, Any]]:
-        """Return what was found, for reports."""
+        """Return the evidence as rows, for reports."""
         return [
             {
                 "criterion": name,

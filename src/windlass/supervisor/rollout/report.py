@@ -1,4 +1,4 @@
-"""What a roll-out found, for people and for programs: HOME/rollouts/ID/report.md and report.json.
+"""The report of a roll-out: HOME/rollouts/ID/report.md for people, and report.json for programs.
 
 The format is docs/formats/rollout-report.md.
 """
@@ -16,7 +16,7 @@ FOLDER = "rollouts"
 
 
 def report_of(drive: RolloutState) -> dict[str, Any]:
-    """Gather what is known about a roll-out at this moment."""
+    """Return the report of a roll-out as of now."""
     record = drive.record
     return {
         "id": record.id,
@@ -27,18 +27,18 @@ def report_of(drive: RolloutState) -> dict[str, Any]:
         "state": drive.state,
         "weight": drive.weight,
         "verdict": _verdict(drive),
-        "reason": drive.reason or drive.case.reason,
+        "reason": drive.reason or drive.evidence.reason,
         "measured_on": drive.origin,
         "policy": record.policy.model_dump(mode="json"),
         "history": list(drive.history),
-        "faults": list(drive.case.faults),
-        "alarms": drive.case.alarms,
-        "criteria": drive.case.table(),
+        "faults": list(drive.evidence.faults),
+        "alarms": drive.evidence.alarms,
+        "criteria": drive.evidence.table(),
     }
 
 
 def write_report(home: Path, report: dict[str, Any]) -> Path:
-    """Write both forms; return the folder."""
+    """Write both files; return the folder."""
     folder = home / FOLDER / str(report["id"])
     place = StoreDir(folder)
     place.write("report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
@@ -47,7 +47,7 @@ def write_report(home: Path, report: dict[str, Any]) -> Path:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Write a report as a page."""
+    """Format a report as Markdown."""
     lines = [
         f"# Roll-out {report['id']}: {report['candidate']} instead of {report['stable']}",
         "",
@@ -75,7 +75,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 _ORIGINS = {
-    "": "nothing: it never came to that",
+    "": "nothing: no comparison was made",
     "file": "the held-out text that was given",
     "corpus": "the held-out part of the corpus that the old version was trained on",
     "own": "text that the old version wrote",
@@ -93,4 +93,4 @@ def _row(row: dict[str, Any]) -> str:
 
 def _verdict(drive: RolloutState) -> str:
     ended = {"promoted": "promote", "rolled_back": "roll back", "aborted": "abort"}
-    return ended.get(drive.state, drive.case.verdict)
+    return ended.get(drive.state, drive.evidence.verdict)

@@ -1,13 +1,13 @@
-"""Evidence that may be looked at after every number, and is never led astray by looking.
+"""A sequential test: its evidence stays valid however often it is checked.
 
-A claim says that the mean of numbers between `low` and `high` is at most `bound`. A gambler who does not
-believe it bets on every number before it is seen: 1 becomes the product of 1 + stake (number - bound).
+A claim says that the mean of numbers between `low` and `high` is at most `bound`. A bettor against the claim
+bets on every number before it is seen: 1 becomes the product of 1 + stake (number - bound).
 Stakes stay below 1 / (bound - low), so the fortune stays positive; if the claim is true, whatever the
 numbers depend on, its expectation never grows. By Ville's inequality the fortune then ever reaches 1 / alpha
-with a probability of at most alpha, at all moments together (Waudby-Smith and Ramdas, "Estimating means of
+with a probability of at most alpha, over all times together (Waudby-Smith and Ramdas, "Estimating means of
 bounded random variables by betting", 2024).
 
-The best stake depends on what is not known, so the gambler divides the 1 among several and lets each grow.
+The best stake depends on what is not known, so the bettor divides the 1 among several and lets each grow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 STAKES = (0.9, 0.6, 0.35, 0.2, 0.1, 0.05)
-"""Parts of the largest stake. To have divided the money costs a factor of at most six, once."""
+"""Shares of the largest stake. Dividing the money costs a factor of at most six, once."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,24 @@ class BoundedMean:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How much speaks against a claim after some numbers."""
+    """The evidence against a claim after some numbers."""
 
     claim: BoundedMean
     log_fortunes: tuple[float, ...] = (0.0,) * len(STAKES)
     count: int = 0
     total: float = 0.0
     peak: float = 1.0
-    """The largest fortune at any time: what was once refuted stays refuted."""
+    """The largest fortune so far: a refuted claim stays refuted."""
 
     @property
     def fortune(self) -> float:
-        """What the gambler has now: 1 at the start, large once the claim looks wrong."""
-        most = max(self.log_fortunes)
-        return math.exp(min(most, 700.0)) * sum(math.exp(f - most) for f in self.log_fortunes) / len(STAKES)
+        """The bettor's fortune: 1 at the start, large once the claim looks wrong."""
+        largest = max(self.log_fortunes)
+        return (
+            math.exp(min(largest, 700.0))
+            * sum(math.exp(f - largest) for f in self.log_fortunes)
+            / len(STAKES)
+        )
 
     @property
     def mean(self) -> float:
@@ -66,7 +70,7 @@ class Evidence:
         return self.peak * alpha >= 1.0
 
     def after(self, number: float) -> Evidence:
-        """Return the evidence with one more number, which is brought into the claim's range."""
+        """Return the evidence with one more number, which is clipped to the claim's range."""
         claim = self.claim
         number = min(claim.high, max(claim.low, number))
         grown = tuple(

@@ -1,7 +1,7 @@
-"""The course of a roll-out: which stages it has, and when it goes on to the next.
+"""The stages of a roll-out, and when it moves to the next. Pure.
 
 load -> gate -> [shadow] -> stages of growing weight -> promoted
-    any of them -> rolled back, or aborted by a person
+    any of them -> rolled back, or aborted by an operator
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from windlass.serve.records.rollouts import Kind
 from windlass.spec.rollout import Rollout
 from windlass.supervisor.rollout.judge import RolloutEvidence
 
-Move = Literal["stay", "go on", "promote", "roll back"]
+Move = Literal["stay", "advance", "promote", "roll back"]
 
 LOAD_S = 900.0
-"""A version that is not ready after so long does not load."""
+"""A version that is not ready after this time counts as not loading."""
 
 
 @dataclass(frozen=True)
 class RolloutStage:
-    """What a version gets while it is judged."""
+    """The share of requests, and of copies, that a version gets while it is judged."""
 
     weight: float
     shadow: float = 0.0
@@ -29,7 +29,7 @@ class RolloutStage:
 
 @dataclass(frozen=True)
 class RolloutStages:
-    """The stages of one roll-out; `holds` at the last for as long as nobody promotes or aborts it."""
+    """The stages of one roll-out; with `holds` it stays at the last until an operator ends it."""
 
     stages: tuple[RolloutStage, ...]
     holds: bool = False
@@ -37,7 +37,7 @@ class RolloutStages:
 
 @dataclass(frozen=True)
 class StageProgress:
-    """How long a roll-out has been in its stage, and since when it is under way."""
+    """The stage of a roll-out, since when it is there, and when the roll-out began."""
 
     stage: int
     since: float
@@ -46,8 +46,8 @@ class StageProgress:
     """Answers of the new version in this stage."""
 
 
-def course_of(kind: Kind, policy: Rollout) -> RolloutStages:
-    """Return the stages that a kind of roll-out has."""
+def stages_of(kind: Kind, policy: Rollout) -> RolloutStages:
+    """Return the stages of a kind of roll-out."""
     shadow = (RolloutStage(0.0, policy.shadow),) if policy.shadow else ()
     match kind:
         case "canary":
@@ -61,21 +61,21 @@ def course_of(kind: Kind, policy: Rollout) -> RolloutStages:
 
 
 def decide(
-    course: RolloutStages, policy: Rollout, standing: StageProgress, case: RolloutEvidence, now: float
+    plan: RolloutStages, policy: Rollout, progress: StageProgress, evidence: RolloutEvidence, now: float
 ) -> Move:
-    """Say what comes next.
+    """Return the next move.
 
-    A later stage is reached by time and answers without an alarm; promotion, which is the last step, needs
-    evidence for the version by every criterion. Who never gathers it is taken back when patience ends.
+    A roll-out advances after enough time and answers without an alarm; promotion, the last step, needs
+    evidence for the version by every criterion. Without it, the version is rolled back when patience ends.
     """
-    if case.verdict == "roll back":
+    if evidence.verdict == "roll back":
         return "roll back"
-    long_enough = now - standing.since >= policy.seconds and standing.answers >= policy.requests
-    last = standing.stage == len(course.stages) - 1
+    long_enough = now - progress.since >= policy.seconds and progress.answers >= policy.requests
+    last = progress.stage == len(plan.stages) - 1
     if long_enough and not last:
-        return "go on"
-    if course.holds:
+        return "advance"
+    if plan.holds:
         return "stay"
-    if long_enough and case.verdict == "promote":
+    if long_enough and evidence.verdict == "promote":
         return "promote"
-    return "roll back" if now - standing.began >= policy.patience else "stay"
+    return "roll back" if now - progress.began >= policy.patience else "stay"

@@ -1,9 +1,9 @@
-"""The matrix that both ends of an asynchronous pipeline hold, and whose gradient is the sum of theirs.
+"""The embedding that both ends of an asynchronous pipeline hold, and whose gradient is the sum of both.
 
-To wait for the sum would stop the pipeline. So each end sends its part when a batch has come back to it, and
-applies the sum some micro-batches later, when it has arrived: the first stage almost at once, for it is the
-last to have its part; the last stage after as many micro-batches as there are stages. Both apply the same
-sums in the same order and so hold the same bits at every border.
+Waiting for the sum would stall the pipeline. So each end sends its part when a batch has come back to it, and
+applies the sum some micro-batches later: the first stage almost at once, as its part is the last; the last
+stage after as many micro-batches as there are stages. Both apply the same sums in the same order, and so hold
+the same bits at every boundary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from windlass.spec.run import Run
 def tied_gradient(
     holdings: Sequence[ParamShard], grid: Mesh, run: Run, micro_batches: int
 ) -> TiedGradient | None:
-    """Return this process's part in the exchange, None if it has none. All processes must ask together."""
+    """Return this process's end of the exchange, None if it has none. All processes must call this
+    together."""
     if not getattr(run.network, "tied", True):
         return None
     group, tied = grid.ends(), [h for h in holdings if h.name == TIED]
@@ -33,20 +34,20 @@ def tied_gradient(
 
 
 class TiedGradient:
-    """One end's part in the exchange."""
+    """One end of the exchange."""
 
     def __init__(self, holding: ParamShard, group: dist.ProcessGroup, turn: int) -> None:
         self._holding, self._group = holding, group
         self._under_way: tuple[dist.Work, Tensor] | None = None
         self.turn = turn
-        """How many micro-batches of the next batch come back before the sum is applied."""
+        """Number of micro-batches of the next batch that come back before the sum is applied."""
 
     @property
     def under_way(self) -> bool:
         return self._under_way is not None
 
     def send(self) -> None:
-        """Begin to add up this batch's gradient, which is taken away from the holding."""
+        """Start to sum this batch's gradient, which is removed from the holding."""
         own = self._holding.tensor.grad
         assert own is not None
         assert not self.under_way
@@ -56,7 +57,7 @@ class TiedGradient:
         self._under_way = (work, own)
 
     def take(self) -> ParamShard:
-        """Give the holding the sum that was under way."""
+        """Wait for the sum and set it as the holding's gradient."""
         assert self._under_way is not None
         work, total = self._under_way
         work.wait()

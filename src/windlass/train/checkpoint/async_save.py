@@ -1,11 +1,10 @@
 """Saves and restores everything that the next step depends on.
 
-A checkpoint is a directory with a manifest: weights, both Adam moments, and how far the run has come.
-Every process writes its part and reads what it needs of all parts, so any number of processes in any layout
-can go on from it. The position in the data is `samples`, one integer. The format is
-docs/formats/checkpoint.md.
+A checkpoint is a directory with a manifest: weights, both Adam moments, and the run's progress. Every process
+writes its shard and reads what it needs of all shards, so any number of processes in any layout can resume
+from it. The position in the data is `samples`, one integer. The format is docs/formats/checkpoint.md.
 
-Whoever is of the crew calls these functions together. What fails for one fails for all, with the same error.
+All ranks of the group call these functions together. A failure on one rank raises the same error on all.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ from windlass.train.collective_errors import raise_on_all_ranks
 STATE, LAYOUT = "state.json", "layout.json"
 NOTHING: Extra = MappingProxyType({})
 LINK_BYTES = 1 << 20
-"""Smaller files are written again: two copies are safer than two names for one, and cost nothing."""
-HINT = "the checkpoint before it is whole; free some space and go on with --resume"
+"""Smaller files are written again: two copies are safer than two hard links to one, and cost nothing."""
+HINT = "the previous checkpoint is intact; free some space and continue with --resume"
 
 Tensors = dict[str, dict[str, Tensor]]
-"""Extras as they come back: by kind, then by the weight's name."""
+"""Restored extras: by kind, then by the weight's name."""
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a run has come."""
+    """The progress of a run."""
 
     step: int
     samples: int
@@ -68,38 +67,38 @@ def save_checkpoint(
     state: State,
     *,
     keep: int,
-    crew: ProcessGroup,
+    group: ProcessGroup,
     layout: Layout,
     cut: Partition,
     extra: Extra = NOTHING,
     replica: int | None = None,
 ) -> Path:
-    """Write a checkpoint and wait for it; see `Saving`."""
-    saving = AsyncSave(folder, state, keep=keep, crew=crew, layout=layout, cut=cut)
+    """Write a checkpoint and wait for it; see `AsyncSave`."""
+    saving = AsyncSave(folder, state, keep=keep, group=group, layout=layout, cut=cut)
     saving.begin(holdings, optimizer, extra=extra, replica=replica)
     return saving.end()
 
 
 @dataclass(frozen=True)
 class SaveOptions:
-    """How a checkpoint is written, and what of earlier ones stays."""
+    """How a checkpoint is written, and which earlier ones are kept."""
 
     keep_every: int | None = None
-    """Also keep the first of every so many steps."""
+    """Also keep the first checkpoint of every `keep_every` steps."""
     incremental: bool = True
-    """Whether files equal to those of the checkpoint before are linked instead of written."""
-    spared: Callable[[], Collection[str]] = tuple
-    """Which old ones must stay, because somebody reads them."""
+    """Link files equal to those of the previous checkpoint instead of writing them."""
+    protected: Callable[[], Collection[str]] = tuple
+    """Returns the old checkpoints that must stay because they are being read."""
     buffers: Buffers | None = None
     """Memory to copy into, kept from one checkpoint to the next."""
     place: Callable[[Path], StoreDir] = StoreDir
 
 
 class AsyncSave:
-    """A checkpoint under way. It exists once its manifest does; then the oldest beyond `keep` are forgotten.
+    """A checkpoint in progress. It exists once its manifest does; then the oldest beyond `keep` are deleted.
 
-    All ranks call `begin` and `end` together. Between them the bytes of this rank move to the disk in a
-    thread, from a copy if training goes on meanwhile; `written` says when they have.
+    All ranks call `begin` and `end` together. Between them a thread writes this rank's shard to disk, from a
+    copy if training continues meanwhile; `written` is True when it is done.
     """
 
     def __init__(
@@ -108,14 +107,14 @@ class AsyncSave:
         state: State,
         *,
         keep: int,
-        crew: ProcessGroup,
+        group: ProcessGroup,
         layout: Layout,
         cut: Partition,
-        means: SaveOptions | None = None,
+        options: SaveOptions | None = None,
     ) -> None:
-        self._folder, self._keep, self._crew, self._rank = folder, keep, crew, crew.rank
+        self._folder, self._keep, self._group, self._rank = folder, keep, group, group.rank
         self._state, self._layout, self._cut = state, layout, cut
-        self._means = means or SaveOptions()
+        self._options = options or SaveOptions()
         self._target = folder / f"step-{state.step:08d}"
         self._trouble = f"{self._target}: the checkpoint could not be written"
         self._failure: WindlassError | OSError | MemoryError | None = None
@@ -128,10 +127,10 @@ class AsyncSave:
         *,
         extra: Extra = NOTHING,
         replica: int | None = None,
-        beside: bool = False,
+        background: bool = False,
         copy_later: bool = False,
     ) -> None:
-        """Start to write; with `beside`, whatever happens to the tensors afterwards is not seen.
+        """Start to write; with `background`, later changes of the tensors do not affect the checkpoint.
 
         `extra` holds more tensors by kind and by weight, shaped as the holdings. With a `replica`, moments
         and extras are this replica's own, and every replica's are saved; weights are those of replica 0.
@@ -139,15 +138,15 @@ class AsyncSave:
         `finish_copy` before it changes any of these tensors.
         """
         assert not MOMENTS.keys() & extra.keys(), "an extra kind has the name of a moment"
-        with raise_on_all_ranks(self._crew, self._trouble, HINT):
-            _open(self._means.place(self._target), self._crew)
-        keys = divide(self._crew.share(claims_of(holdings, replica)))[self._rank]
+        with raise_on_all_ranks(self._group, self._trouble, HINT):
+            _open(self._options.place(self._target), self._group)
+        keys = divide(self._group.all_gather_json(claims_of(holdings, replica)))[self._rank]
         part = take_part(holdings, optimizer, extra, keys=keys, replica=replica)
-        self._writer = DirectoryWriter(self._means.place(self._target), join=True)
-        if beside and not copy_later:
-            part = part.copied(self._means.buffers)
+        self._writer = DirectoryWriter(self._options.place(self._target), join=True)
+        if background and not copy_later:
+            part = part.copied(self._options.buffers)
         self._thread = threading.Thread(
-            target=self._write, args=(part, beside, copy_later), name="checkpoint", daemon=True
+            target=self._write, args=(part, background, copy_later), name="checkpoint", daemon=True
         )
         self._thread.start()
 
@@ -157,12 +156,12 @@ class AsyncSave:
 
     @property
     def written(self) -> bool:
-        """Whether this rank's bytes are on the disk, or have failed to get there."""
+        """True if this rank's shard is on disk, or has failed to be written."""
         return not self._thread.is_alive()
 
     @property
     def commits(self) -> bool:
-        """Whether it is this rank that commits."""
+        """True if this rank commits."""
         return self._rank == 0
 
     def finish_copy(self) -> None:
@@ -170,43 +169,45 @@ class AsyncSave:
         self._copied.wait()
 
     def give_up(self) -> None:
-        """Leave it unfinished, for this rank alone: the company has broken up."""
+        """Leave it unfinished, on this rank alone: the process group has broken."""
         self._given_up.set()
         self._thread.join()
 
     def end(self, done: Callable[[Path | WindlassError], None] | None = None) -> Path:
-        """Wait for the bytes of all ranks and commit, or raise what went wrong with any.
+        """Wait for the shards of all ranks and commit, or raise the error of any rank.
 
-        With `done` nobody waits for the commit: a thread of rank 0 does it, and tells `done` the path or the
+        With `done`, a thread of rank 0 commits in the background and calls `done` with the path or the
         failure.
         """
         self._thread.join()
         try:
-            with raise_on_all_ranks(self._crew, self._trouble, HINT):
+            with raise_on_all_ranks(self._group, self._trouble, HINT):
                 if self._failure is not None:
                     raise self._failure
-            _include(self._writer, self._crew)
+            _include(self._writer, self._group)
             if done is None:
-                with raise_on_all_ranks(self._crew, self._trouble, HINT):
+                with raise_on_all_ranks(self._group, self._trouble, HINT):
                     self._commit()
         except StoreFailed:
             self._discard()
             raise
         if done is None:
-            with raise_on_all_ranks(self._crew, f"{self._folder}: old checkpoints could not be removed"):
+            with raise_on_all_ranks(self._group, f"{self._folder}: old checkpoints could not be removed"):
                 self._forget()
         elif self._rank == 0:
-            threading.Thread(target=self._commit_beside, args=(done,), name="commit", daemon=True).start()
+            threading.Thread(
+                target=self._commit_in_background, args=(done,), name="commit", daemon=True
+            ).start()
         return self._target
 
-    def _write(self, part: CheckpointShard, beside: bool, copy: bool) -> None:
+    def _write(self, part: CheckpointShard, background: bool, copy: bool) -> None:
         try:
             if copy:
-                part = part.copied(self._means.buffers)
+                part = part.copied(self._options.buffers)
             self._copied.set()
-            if beside:
+            if background:
                 lower_priority()
-            known = self._known() if self._means.incremental else {}
+            known = self._known() if self._options.incremental else {}
             for name, file in part.files(self._rank).items():
                 if self._given_up.is_set():
                     return
@@ -217,7 +218,7 @@ class AsyncSave:
             self._copied.set()
 
     def _known(self) -> dict[FileRecord, Path]:
-        """Return the files of the checkpoint before, by what they hold."""
+        """Return the files of the previous checkpoint, by digest and size."""
         before = [path for path in committed(self._folder) if path.name < self._target.name]
         manifest = load_manifest(StoreDir(before[-1])) if before else None
         return {record: before[-1] / name for name, record in manifest.files.items()} if manifest else {}
@@ -228,13 +229,16 @@ class AsyncSave:
         writer = self._writer
         for name in writer.records:
             if not writer.place.exists(name):
-                raise StoreFailed(f"{name} was written, but not here: machines of a run share its directory")
+                where = self._target
+                raise StoreFailed(
+                    f"{name} is not visible in {where}; all nodes must mount the same directory"
+                )
         writer.write(STATE, json.dumps(asdict(self._state)).encode())
-        told = {"layout": self._layout.model_dump(mode="json"), "cut": self._cut.model_dump(mode="json")}
-        writer.write(LAYOUT, (json.dumps(told, indent=1) + "\n").encode())
+        facts = {"layout": self._layout.model_dump(mode="json"), "cut": self._cut.model_dump(mode="json")}
+        writer.write(LAYOUT, (json.dumps(facts, indent=1) + "\n").encode())
         writer.commit({"kind": "checkpoint", "step": self._state.step})
 
-    def _commit_beside(self, done: Callable[[Path | WindlassError], None]) -> None:
+    def _commit_in_background(self, done: Callable[[Path | WindlassError], None]) -> None:
         try:
             self._commit()
             self._forget()
@@ -245,37 +249,37 @@ class AsyncSave:
             done(self._target)
 
     def _discard(self) -> None:
-        """Remove what was written of a checkpoint that will not be: it would only fill the disk further."""
+        """Remove the files of a failed checkpoint."""
         if self._rank == 0:
             with suppress(WindlassError):  # the error that led here says more
                 StoreDir(self._target).remove()
 
     def _forget(self) -> None:
-        """Remove what came before those that stay, debris too.
+        """Remove older checkpoints that are not retained, and debris.
 
-        Later steps are left alone: they are of a run that was set back, which will come to them again.
+        Later steps are left alone: the run was rolled back and will reach them again.
         """
         if self._rank != 0:
             return
         here = {_step_of(path): path for path in committed(self._folder) if path.name <= self._target.name}
-        stays = retained(here, keep=self._keep, keep_every=self._means.keep_every)
-        names = {here[step].name for step in stays} | set(self._means.spared())
+        stays = retained(here, keep=self._keep, keep_every=self._options.keep_every)
+        names = {here[step].name for step in stays} | set(self._options.protected())
         for path in _started(self._folder):
             if path.name < self._target.name and path.name not in names:
-                self._means.place(path).remove()
+                self._options.place(path).remove()
 
 
 class RemoteCheckpoints(Protocol):
-    """Where copies of checkpoints are kept beside the run's own directory."""
+    """Copies of checkpoints outside of the run's own directory."""
 
     def ahead_of(self, name: str) -> bool:
-        """Say, without asking anybody, whether a newer one than this was sent there."""
+        """Return True if a newer checkpoint than this was uploaded; does not contact the store."""
 
     def names(self) -> list[str]:
         """List what is there."""
 
     def fetch(self, name: str, target: Path) -> None:
-        """Bring one here, whole."""
+        """Download a complete checkpoint."""
 
 
 def restore_newest(
@@ -283,62 +287,62 @@ def restore_newest(
     holdings: Sequence[ParamShard],
     optimizer: torch.optim.Optimizer,
     *,
-    crew: ProcessGroup,
+    group: ProcessGroup,
     extra_kinds: Collection[str] = (),
     replica: int | None = None,
-    spare: RemoteCheckpoints | None = None,
+    remote: RemoteCheckpoints | None = None,
 ) -> tuple[State | None, Tensors, list[str]]:
-    """Load the newest whole checkpoint, whichever layout wrote it, from here or from where a copy is.
+    """Load the newest intact checkpoint of any layout, from the local directory or from a remote copy.
 
-    Also return those of the asked extras that are there, and why newer checkpoints were passed over.
+    Also return the requested extras that it has, and why newer checkpoints were skipped.
     """
-    passed_over: list[str] = []
-    candidates = _candidates(folder, spare, passed_over) if crew.rank == 0 else iter(())
-    while (name := crew.share(next(candidates, None))[0]) is not None:
+    skipped: list[str] = []
+    candidates = _candidates(folder, remote, skipped) if group.rank == 0 else iter(())
+    while (name := group.all_gather_json(next(candidates, None))[0]) is not None:
         path = folder / name
-        with raise_on_all_ranks(crew, f"{path}: the checkpoint could not be read"):
-            reason = _reason_against(path, holdings, extra_kinds, replica, crew)
-        reasons = [said for said in crew.share(reason) if said is not None]
+        with raise_on_all_ranks(group, f"{path}: the checkpoint could not be read"):
+            reason = _reason_against(path, holdings, extra_kinds, replica, group)
+        reasons = [said for said in group.all_gather_json(reason) if said is not None]
         if reasons:
-            passed_over.append(reasons[0])
+            skipped.append(reasons[0])
             continue
-        with raise_on_all_ranks(crew, f"{path}: the checkpoint could not be read"):
+        with raise_on_all_ranks(group, f"{path}: the checkpoint could not be read"):
             state = State(**json.loads((path / STATE).read_bytes()))
             extra = _load(CheckpointReader(path), holdings, optimizer, state, extra_kinds, replica)
-        return state, extra, passed_over
-    return None, {}, passed_over
+        return state, extra, skipped
+    return None, {}, skipped
 
 
-def _candidates(folder: Path, spare: RemoteCheckpoints | None, troubles: list[str]) -> Iterator[str]:
-    """Yield the checkpoints that are here, newest first, then fetch copies of them and of others.
+def _candidates(folder: Path, remote: RemoteCheckpoints | None, troubles: list[str]) -> Iterator[str]:
+    """Yield the local checkpoints, newest first, then download remote copies.
 
-    Only where the store has a newer one than any here is it asked first: it may be slow, or away, and the
-    next one here costs a few steps. All ranks follow rank 0 through this.
+    The store comes first only if it has a newer checkpoint than any local one: it may be slow or unavailable,
+    and an older local checkpoint costs just a few steps. All ranks follow rank 0.
     """
     here = [path.name for path in reversed(committed(folder))]
-    behind = spare is not None and (not here or spare.ahead_of(here[0]))
+    behind = remote is not None and (not here or remote.ahead_of(here[0]))
     tried = [] if behind else here
     yield from tried
-    elsewhere = _elsewhere(spare, troubles)
+    elsewhere = _elsewhere(remote, troubles)
     for name in sorted({*here, *elsewhere}, reverse=True):
         if name in here and name not in tried:
             yield name
-        if spare is not None and name in elsewhere and _fetched(spare, name, folder, troubles):
+        if remote is not None and name in elsewhere and _fetched(remote, name, folder, troubles):
             yield name
 
 
-def _elsewhere(spare: RemoteCheckpoints | None, troubles: list[str]) -> list[str]:
+def _elsewhere(remote: RemoteCheckpoints | None, troubles: list[str]) -> list[str]:
     try:
-        return spare.names() if spare is not None else []
+        return remote.names() if remote is not None else []
     except WindlassError as failure:
         troubles.append(failure.message)
         return []
 
 
-def _fetched(spare: RemoteCheckpoints, name: str, folder: Path, troubles: list[str]) -> bool:
+def _fetched(remote: RemoteCheckpoints, name: str, folder: Path, troubles: list[str]) -> bool:
     try:
         StoreDir(folder / name).remove()
-        spare.fetch(name, folder / name)
+        remote.fetch(name, folder / name)
     except WindlassError as failure:
         troubles.append(failure.message)
         return False
@@ -346,7 +350,7 @@ def _fetched(spare: RemoteCheckpoints, name: str, folder: Path, troubles: list[s
 
 
 def committed(folder: Path) -> list[Path]:
-    """List the finished checkpoints, oldest first. Debris of a writer that died is not among them."""
+    """List the finished checkpoints, oldest first, without the debris of a crashed writer."""
     return [path for path in _started(folder) if (path / MANIFEST).exists()]
 
 
@@ -359,9 +363,9 @@ def _step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def _open(place: StoreDir, crew: ProcessGroup) -> None:
-    """Unmake what was there; its parts may be those of another layout."""
-    if crew.rank == 0:
+def _open(place: StoreDir, group: ProcessGroup) -> None:
+    """Remove an earlier checkpoint of this step; its shards may be those of another layout."""
+    if group.rank == 0:
         DirectoryWriter(place)
         place.remove()
 
@@ -369,9 +373,9 @@ def _open(place: StoreDir, crew: ProcessGroup) -> None:
 def _write_file(
     part: CheckpointShard, name: str, writer: DirectoryWriter, known: Mapping[FileRecord, Path]
 ) -> None:
-    """Write a file, or give a second name to one that holds the same.
+    """Write a file, or hard-link one with the same content.
 
-    The digest comes first and costs nothing more: the bytes are in memory and are hashed once either way.
+    The digest comes first and costs nothing extra: the bytes are in memory and are hashed once either way.
     """
     digests = Digests()
     part.write(digests, name)
@@ -382,8 +386,8 @@ def _write_file(
     writer.include({name: record})
 
 
-def _include(writer: DirectoryWriter, crew: ProcessGroup) -> None:
-    for records in crew.share({name: asdict(record) for name, record in writer.records.items()}):
+def _include(writer: DirectoryWriter, group: ProcessGroup) -> None:
+    for records in group.all_gather_json({name: asdict(record) for name, record in writer.records.items()}):
         writer.include({name: FileRecord(**record) for name, record in records.items()})
 
 
@@ -392,13 +396,13 @@ def _reason_against(
     holdings: Sequence[ParamShard],
     kinds: Collection[str],
     replica: int | None,
-    crew: ProcessGroup,
+    group: ProcessGroup,
 ) -> str | None:
-    """Say why a checkpoint cannot be used. The bytes to verify are divided among all ranks."""
+    """Return why a checkpoint cannot be used, or None. The files to verify are divided among all ranks."""
     try:
         manifest = load_manifest(StoreDir(path))
         files = sorted(manifest.files) if manifest is not None else []
-        verify(StoreDir(path), manifest, files[crew.rank :: crew.world])
+        verify(StoreDir(path), manifest, files[group.rank :: group.world])
         source = CheckpointReader(path)
         for holding in holdings:
             for kind in (None, *_kinds(source, holding, kinds)):
@@ -409,7 +413,7 @@ def _reason_against(
 
 
 def _kinds(source: CheckpointReader, holding: ParamShard, kinds: Collection[str]) -> list[str]:
-    """List what a checkpoint keeps with a weight, of all that is of use."""
+    """List the kinds of state that a checkpoint has for a weight, among those requested."""
     return [kind for kind in (*MOMENTS, *kinds) if source.has(holding.name, kind)]
 
 
@@ -421,7 +425,7 @@ def _load(
     kinds: Collection[str],
     replica: int | None,
 ) -> Tensors:
-    """Fill weights and moments; return the extras. Only slices of these holdings are read."""
+    """Load weights and moments; return the extras. Only slices of these holdings are read."""
     extra: Tensors = {}
     for holding in holdings:
         source.read_into(holding.tensor, holding.name, holding.box)

@@ -1,8 +1,8 @@
-"""The first tier: the state of a step in memory, twice, on two machines.
+"""The first tier: the state of a step in memory, on two machines.
 
-At a border every rank copies its part and gives a second copy to a buddy, on another machine where there is
-one. When a rank is lost, its buddy still has what only it held. The last two borders are kept: a rank that
-is lost in the middle of an exchange leaves some with the new state and some without, and all have the old.
+At a sync point every rank copies its shard and sends a second copy to a peer, on another machine if there is
+one. When a rank is lost, its peer still has its shard. The last two sync points are kept: if a rank is lost
+during the exchange, some ranks have the new state and some do not, but all have the old one.
 """
 
 from __future__ import annotations
@@ -21,67 +21,73 @@ from windlass.train.checkpoint.async_save import State
 from windlass.train.checkpoint.shard import Buffers, CheckpointShard
 
 TAG = 77
-"""Of the messages between buddies; those of pipelines have others."""
-KEPT_BORDERS = 2
+"""Tag of the messages between peers; those of pipelines have others."""
+KEPT_STEPS = 2
 
 
 @dataclass(frozen=True)
 class MemoryShard:
-    """A part in memory, and which state of the run it belongs to."""
+    """A shard in memory, and the state of the run that it belongs to."""
 
     rank: int
-    """Whose part it is, in the layout of that time."""
+    """Rank that it belongs to, in the layout of that step."""
     part: CheckpointShard
     state: State
     layout: Layout | None
 
 
 class MemoryTier:
-    """What one process keeps of the run in memory: its own part and that of another.
+    """The shards that one process keeps in memory: its own and a peer's.
 
-    Its memory is used again from border to border. A caller reads `pieces` before the next but one `keep`.
+    Buffers are reused. A caller must read `pieces` before the next but one `keep`.
     """
 
     def __init__(
-        self, crew: ProcessGroup, nodes: Sequence[str] | None = None, group: dist.ProcessGroup | None = None
+        self,
+        group: ProcessGroup,
+        nodes: Sequence[str] | None = None,
+        torch_group: dist.ProcessGroup | None = None,
     ) -> None:
-        self._shelves = [_Shelf() for _ in range(KEPT_BORDERS)]
-        self.regroup(crew, nodes, group)
+        self._slots = [_Slot() for _ in range(KEPT_STEPS)]
+        self.regroup(group, nodes, torch_group)
 
     def regroup(
-        self, crew: ProcessGroup, nodes: Sequence[str] | None = None, group: dist.ProcessGroup | None = None
+        self,
+        group: ProcessGroup,
+        nodes: Sequence[str] | None = None,
+        torch_group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Go on in another company. What was kept is kept; `nodes` says on which machine each rank is."""
-        self._crew, self._group = crew, group
-        to = buddies(nodes or [str(rank) for rank in range(crew.world)])
-        self._to, self._from = to[crew.rank], to.index(crew.rank)
+        """Continue in another process group and keep the shards; `nodes` has the machine of each rank."""
+        self._group, self._torch_group = group, torch_group
+        to = replica_peers(nodes or [str(rank) for rank in range(group.world)])
+        self._to, self._from = to[group.rank], to.index(group.rank)
 
     def keep(self, part: CheckpointShard, state: State, layout: Layout | None = None) -> None:
-        """Copy this rank's part and exchange it with the buddies. All ranks do so together, at a border.
+        """Copy this rank's shard and exchange it with the peers; a collective, at a sync point.
 
-        An exchange that fails leaves the newest border that was kept as it is.
+        A failed exchange leaves the newest kept sync point intact.
         """
-        shelf = min(self._shelves, key=lambda shelf: shelf.step)
-        shelf.clear()
-        own = MemoryShard(self._crew.rank, part.copied(shelf.own_buffers), state, layout)
+        slot = min(self._slots, key=lambda slot: slot.step)
+        slot.clear()
+        own = MemoryShard(self._group.rank, part.copied(slot.own_buffers), state, layout)
         kept = [own]
-        if self._crew.world > 1:
-            kept.append(MemoryShard(self._from, self._exchange(own.part, shelf), state, layout))
-        shelf.kept = kept
+        if self._group.world > 1:
+            kept.append(MemoryShard(self._from, self._exchange(own.part, slot), state, layout))
+        slot.kept = kept
 
     @property
     def steps(self) -> list[int]:
-        """The steps whose state is here, oldest first."""
-        return sorted(shelf.step for shelf in self._shelves if shelf.kept)
+        """The steps in memory, oldest first."""
+        return sorted(slot.step for slot in self._slots if slot.kept)
 
     @property
     def bytes(self) -> int:
-        return sum(kept.part.bytes for shelf in self._shelves for kept in shelf.kept)
+        return sum(kept.part.bytes for slot in self._slots for kept in slot.kept)
 
     def kept(self, step: int | None = None) -> list[MemoryShard]:
-        """Return what is here of a step, or of the newest: this rank's part first, then the buddy's."""
-        found = [shelf for shelf in self._shelves if shelf.kept and step in (None, shelf.step)]
-        return max(found, key=lambda shelf: shelf.step).kept if found else []
+        """Return the shards of a step, or of the newest: this rank's first, then the peer's."""
+        found = [slot for slot in self._slots if slot.kept and step in (None, slot.step)]
+        return max(found, key=lambda slot: slot.step).kept if found else []
 
     def pieces(self, step: int | None = None) -> Iterator[tuple[str, str | None, Slice, Tensor]]:
         """Yield (weight, kind or None, box, values) of all that is here of a step, or of the newest."""
@@ -89,19 +95,23 @@ class MemoryTier:
             yield from kept.part.pieces()
 
     def forget(self, step: int) -> None:
-        """Drop what is later than `step`: the run was set back."""
-        for shelf in self._shelves:
-            if shelf.step > step:
-                shelf.clear()
+        """Drop states later than `step`: the run was rolled back."""
+        for slot in self._slots:
+            if slot.step > step:
+                slot.clear()
 
-    def _exchange(self, own: CheckpointShard, shelf: _Shelf) -> CheckpointShard:
-        """Send this rank's part on its way and receive the other's, tensor by tensor."""
-        heads = self._crew.share({"metadata": own.metadata, "tensors": _forms(own)})
+    def _exchange(self, own: CheckpointShard, slot: _Slot) -> CheckpointShard:
+        """Send this rank's shard and receive a peer's, tensor by tensor."""
+        heads = self._group.all_gather_json({"metadata": own.metadata, "tensors": _forms(own)})
         head = heads[self._from]
-        theirs = shelf.room_for(head["tensors"])
+        theirs = slot.room_for(head["tensors"])
         works = [
-            *(dist.irecv(flat(t), self._from, self._group, TAG) for t in theirs.values() if t.numel()),
-            *(dist.isend(flat(t), self._to, self._group, TAG) for t in own.tensors.values() if t.numel()),
+            *(dist.irecv(flat(t), self._from, self._torch_group, TAG) for t in theirs.values() if t.numel()),
+            *(
+                dist.isend(flat(t), self._to, self._torch_group, TAG)
+                for t in own.tensors.values()
+                if t.numel()
+            ),
         ]
         for work in works:
             assert work is not None
@@ -109,8 +119,8 @@ class MemoryTier:
         return CheckpointShard(theirs, head["metadata"])
 
 
-class _Shelf:
-    """The memory of one border."""
+class _Slot:
+    """The memory of one sync point."""
 
     def __init__(self) -> None:
         self.kept: list[MemoryShard] = []
@@ -119,15 +129,15 @@ class _Shelf:
 
     @property
     def step(self) -> int:
-        """Of the state that is here, -1 if there is none."""
+        """Step of the state in this slot, -1 if it is empty."""
         return self.kept[0].state.step if self.kept else -1
 
     def clear(self) -> None:
-        """What is here is no longer whole; the memory stays."""
+        """Mark the slot as empty; its buffers stay allocated."""
         self.kept = []
 
     def room_for(self, forms: Sequence[tuple[str, str, list[int]]]) -> dict[str, Tensor]:
-        """Return tensors of these names, types and sizes, in memory that was used before where it fits."""
+        """Return tensors of these names, types and sizes; reuses buffers that fit."""
         room: dict[str, Tensor] = {}
         for name, dtype, shape in forms:
             old = self._theirs.get(name)
@@ -137,11 +147,12 @@ class _Shelf:
         return dict(room)
 
 
-def buddies(nodes: Sequence[str]) -> list[int]:
-    """Return for each rank the one that keeps its copy: everybody keeps one, on another machine if possible.
+def replica_peers(nodes: Sequence[str]) -> list[int]:
+    """Return for each rank the peer that keeps its copy: every rank keeps one, on another machine if
+    possible.
 
-    Ranks in the order of their machines, shifted by as many as the fullest machine has: no machine holds
-    more than half of them, or no rule could do better for all.
+    Ranks are sorted by machine and shifted by the number of ranks of the fullest machine. That places every
+    copy on another machine unless one machine has more than half of the ranks, where no rule could.
     """
     order = sorted(range(len(nodes)), key=lambda rank: (nodes[rank], rank))
     shift = max(list(nodes).count(node) for node in nodes) if len(set(nodes)) > 1 else 1
@@ -152,7 +163,7 @@ def buddies(nodes: Sequence[str]) -> list[int]:
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return the bytes of a tensor as gloo can send them, whatever its type."""
+    """Return a tensor's bytes, which gloo can send whatever the type."""
     return tensor.view(-1).view(torch.uint8)
 
 

@@ -1,7 +1,7 @@
-"""Puts a checkpoint together again, whatever layout wrote it.
+"""Reads a checkpoint of any layout.
 
-Input: the directory of a finished checkpoint. Output: any box of any tensor, read from those slices of the
-parts that it overlaps, and nothing else: a whole model never has to be in memory.
+Input: the directory of a finished checkpoint. Output: any slice of any tensor, read from the shards that it
+overlaps, and nothing else: a whole model never has to be in memory.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of one part: a box of something."""
+    """A tensor in a shard: a slice of a weight or of its state."""
 
     file: Any
     key: str
     box: Slice
     replica: int | None
-    """Whose it is, where replicas differ."""
+    """Replica that it belongs to, if replicas differ."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -63,7 +63,7 @@ class CheckpointReader:
                 self._open(path / name)
         replicas = {s.replica for found in self._stored.values() for s in found if s.replica is not None}
         self.replicas = len(replicas)
-        """How many replicas were saved apart; 0 when all are the same."""
+        """Number of replicas that were saved separately; 0 if all are equal."""
 
     def names(self) -> list[str]:
         """List the weights."""
@@ -84,7 +84,7 @@ class CheckpointReader:
     def check(
         self, name: str, shape: Sequence[int], box: Slice, kind: str | None = None, replica: int | None = None
     ) -> None:
-        """Refuse, without reading any values, what the parts do not hold in full."""
+        """Raise Damaged if the shards do not hold all of a box; reads no values."""
         if self.shape(name) != tuple(shape):
             raise Damaged(f"{self.path}: '{name}' is {list(self.shape(name))} here, not {list(shape)}")
         self._pieces(name, box, kind, replica)
@@ -117,7 +117,7 @@ class CheckpointReader:
         return pieces
 
     def _candidates(self, key: str, replica: int | None) -> list[StoredTensor]:
-        """A replica beyond those that were saved takes the place of one that was."""
+        """A replica beyond the saved ones uses the state of a saved one."""
         whose = (replica or 0) % self.replicas if self.replicas else None
         return [s for s in self._stored[key] if s.replica in (None, whose)]
 
@@ -133,7 +133,7 @@ class CheckpointReader:
 
 
 class Boxed(Protocol):
-    """Something that holds a box of a tensor."""
+    """An object that holds a slice of a tensor."""
 
     @property
     def box(self) -> Slice: ...
@@ -143,7 +143,7 @@ AnyBoxed = TypeVar("AnyBoxed", bound=Boxed)
 
 
 def cover(box: Slice, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, Slice]], list[Slice]]:
-    """Divide a box into pieces that the stored ones hold, none twice; also return what none holds."""
+    """Divide a box into disjoint pieces that are stored; also return what is not stored."""
     pieces: list[tuple[AnyBoxed, Slice]] = []
     left = [] if box.empty else [box]
     for one in stored:
@@ -160,7 +160,7 @@ def cover(box: Slice, stored: Iterable[AnyBoxed]) -> tuple[list[tuple[AnyBoxed, 
 
 
 def without(box: Slice, hole: Slice) -> Iterator[Slice]:
-    """Yield boxes that together are `box` without a hole inside of it."""
+    """Yield the boxes that together are `box` minus a hole inside it."""
     spans = list(box.spans)
     for dimension, (start, stop) in enumerate(hole.spans):
         before, after = (spans[dimension][0], start), (stop, spans[dimension][1])
@@ -171,13 +171,15 @@ def without(box: Slice, hole: Slice) -> Iterator[Slice]:
 
 
 def _tensors_of(path: Path) -> Iterator[tuple[str, tuple[int, ...], StoredTensor]]:
-    """Read the header of a part: for every tensor, the weight it belongs to and that one's shape."""
+    """Read the header of a shard file: for every tensor, its weight and the weight's shape."""
     try:
         file: Any = safe_open(str(path), framework="pt")
-        told = file.metadata() or {}
-        if told.get("format") != FORMAT:
-            raise Damaged(f"{path}: part of unknown format {told.get('format')!r}", hint=f"known: {FORMAT}")
-        boxes, replica = json.loads(told["boxes"]), json.loads(told["replica"])
+        metadata = file.metadata() or {}
+        if metadata.get("format") != FORMAT:
+            raise Damaged(
+                f"{path}: part of unknown format {metadata.get('format')!r}", hint=f"known: {FORMAT}"
+            )
+        boxes, replica = json.loads(metadata["boxes"]), json.loads(metadata["replica"])
         for key in file.offset_keys():
             name = key if key in boxes else key.rpartition(".")[0]
             box = Slice(tuple((int(start), int(stop)) for start, stop in boxes[name]["spans"]))

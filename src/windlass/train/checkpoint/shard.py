@@ -1,8 +1,8 @@
-"""What one process writes into a checkpoint: a safetensors file with boxes of the model.
+"""One process's shard of a checkpoint: safetensors files with slices of the model.
 
-Input: the holdings of this process, with the optimizer's moments and whatever else belongs to a weight.
-Output: part-RRRRR.safetensors, or several files when it is large. The header of each says of which whole each
-tensor is which box, so a file can be read without any other, and without the layout that made it. The format
+Input: the holdings of this process, with the optimizer's moments and other state of a weight. Output:
+part-RRRRR.safetensors, or several files if it is large. The header of each has the position of every tensor
+in its whole weight, so a file can be read without any other, and without the layout that made it. The format
 is docs/formats/checkpoint.md.
 """
 
@@ -23,10 +23,10 @@ from windlass.parallel.param_shard import ParamShard, Slice
 
 FORMAT = "windlass-checkpoint-2"
 MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
-"""Our names of Adam's moments, to torch's."""
+"""Our names of Adam's moments, and torch's."""
 
 FILE_BYTES = 128 << 20
-"""Most bytes of one file (a larger tensor has its own): what fails or changes is sent again by the file."""
+"""Maximum bytes of one file (a larger tensor has its own); uploads are repeated per file."""
 
 Extra = Mapping[str, Mapping[str, Tensor]]
 """More tensors of each weight: by kind, then by the weight's name."""
@@ -37,19 +37,19 @@ def part_name(rank: int, file: int = 0) -> str:
 
 
 def weight_key(holding: ParamShard) -> str:
-    """Name a box of a weight. Whoever holds the same box has the same key for it."""
+    """Return the key of a slice of a weight; all ranks with the same slice have the same key."""
     return json.dumps([holding.name, holding.box.spans])
 
 
 def kept_key(holding: ParamShard, replica: int | None) -> str:
-    """Name what is kept with a box of a weight: the same for all, or each replica's own."""
+    """Return the key of the state (moments, extras) of a slice: shared, or one per replica."""
     return json.dumps([holding.name, holding.box.spans, "kept", replica])
 
 
 def claims_of(holdings: Sequence[ParamShard], replica: int | None) -> dict[str, int]:
-    """Return the keys of all that this process could write, with their sizes in numbers.
+    """Return the keys of everything that this process could write, with their sizes in values.
 
-    Where replicas differ, the weights are those of the first: a mixture would be nobody's model.
+    If replicas differ, the weights are those of replica 0: a mixture would be no consistent model.
     """
     claims: dict[str, int] = {}
     for holding in holdings:
@@ -62,7 +62,7 @@ def claims_of(holdings: Sequence[ParamShard], replica: int | None) -> dict[str, 
 
 
 def divide(claims: Sequence[Mapping[str, int]]) -> list[set[str]]:
-    """Return for each rank the keys that it writes: every key once, by whichever has least to do."""
+    """Return for each rank the keys that it writes: every key once, by the rank with the least load."""
     holders: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
     for rank, own in enumerate(claims):
@@ -79,16 +79,16 @@ def divide(claims: Sequence[Mapping[str, int]]) -> list[set[str]]:
 
 
 class Buffers:
-    """Memory that copies are made in, kept from one checkpoint to the next.
+    """Buffers for copies, reused from one checkpoint to the next.
 
-    Memory that was used before is filled several times as fast as what the kernel must first provide.
+    Filling used memory is several times as fast as filling memory that the kernel must first provide.
     """
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
 
     def copied(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return copies, in memory that the next call of this will use again."""
+        """Return copies, in memory that the next call reuses."""
         for name in self._kept.keys() - tensors.keys():
             del self._kept[name]
         for name, tensor in tensors.items():
@@ -98,7 +98,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class CheckpointShard:
-    """What one process writes: tensors by the names they get in the file, and what its header says."""
+    """One process's part of a checkpoint: tensors by their names in the file, and the header's metadata."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
@@ -109,12 +109,12 @@ class CheckpointShard:
 
     @property
     def replica(self) -> int | None:
-        """Whose moments and extras these are, None where all replicas are alike."""
+        """Replica of the moments and extras, None if all replicas are equal."""
         number: int | None = json.loads(self.metadata["replica"])
         return number
 
     def copied(self, buffers: Buffers | None = None) -> CheckpointShard:
-        """Return the same in memory of its own, which training does not touch."""
+        """Return a copy in separate memory, which training does not touch."""
         return CheckpointShard((buffers or Buffers()).copied(self.tensors), self.metadata)
 
     def pieces(self) -> Iterator[tuple[str, str | None, Slice, Tensor]]:
@@ -125,7 +125,7 @@ class CheckpointShard:
             yield name, kind, Slice(tuple((a, b) for a, b in boxes[name]["spans"])), tensor
 
     def files(self, rank: int, max_bytes: int = FILE_BYTES) -> dict[str, CheckpointShard]:
-        """Divide into files: weights before what is kept with them, which changes in other ways."""
+        """Divide into files: weights before moments and extras, which change differently."""
         boxes, files = json.loads(self.metadata["boxes"]), list[dict[str, Tensor]]([{}])
         for key in sorted(self.tensors, key=lambda key: (key not in boxes, key.rpartition(".")[2], key)):
             filled = sum(tensor.nbytes for tensor in files[-1].values())
@@ -158,7 +158,7 @@ def take_part(
     keys: Collection[str],
     replica: int | None,
 ) -> CheckpointShard:
-    """Gather the weights and what is kept with them whose keys are among `keys`."""
+    """Collect the weights and their state whose keys are among `keys`."""
     tensors: dict[str, Tensor] = {}
     boxes: dict[str, object] = {}
     for holding in holdings:
@@ -177,7 +177,7 @@ def take_part(
 
 
 def _kept(holding: ParamShard, optimizer: torch.optim.Optimizer, extra: Extra) -> dict[str, Tensor]:
-    """Return what is kept with a weight by kind. Before the first step there are no moments yet."""
+    """Return the state of a weight by kind. Before the first step there are no moments."""
     state = optimizer.state.get(holding.tensor, {})
     kept = {kind: state[theirs] for kind, theirs in MOMENTS.items() if theirs in state}
     return kept | {kind: named[holding.name] for kind, named in extra.items() if holding.name in named}
@@ -188,10 +188,10 @@ def _given(tensor: Tensor) -> Tensor:
 
 
 def _copied(tensor: Tensor, target: Tensor | None) -> Tensor:
-    """Copy to the memory of this machine, into `target` where that fits.
+    """Copy to host memory, into `target` if that fits.
 
-    By numpy where the bytes lie in a row: it copies in this thread alone and lets others run meanwhile, while
-    torch would start as many threads as compute, and these need the cores.
+    Contiguous tensors are copied by numpy: it uses only this thread and releases the GIL, while torch would
+    start as many threads as compute, which need the cores.
     """
     tensor = tensor.detach()
     if target is None or (target.shape, target.dtype) != (tensor.shape, tensor.dtype):

@@ -1,6 +1,7 @@
-"""Loads checkpoints again on a schedule, in a process of its own at low priority.
+"""Verifies every n-th checkpoint, in a process of its own at low priority.
 
-What is found is told as `verified`. One check at a time; while one runs, others are not asked for.
+The result is logged as a `verified` event. One verification runs at a time; checkpoints offered meanwhile are
+skipped.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from windlass.spec.processes import CHECKPOINT_VERIFY
 
 
 class CheckpointVerifier:
-    """Counts checkpoints and has every so many looked at."""
+    """Counts checkpoints and verifies every `every`-th."""
 
-    def __init__(self, folder: Path, every: int | None, tell: Callable[..., None]) -> None:
-        self._folder, self._every, self._tell = folder, every, tell
+    def __init__(self, folder: Path, every: int | None, emit: Callable[..., None]) -> None:
+        self._folder, self._every, self._emit = folder, every, emit
         self._count = self._step = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
 
     @property
-    def looking_at(self) -> list[str]:
-        """The checkpoint that must stay, because it is being looked at."""
+    def in_progress(self) -> list[str]:
+        """The checkpoint being verified, which must not be deleted."""
         busy = self._thread is not None and self._thread.is_alive()
         return [f"step-{self._step:08d}"] if busy else []
 
     def offer(self, step: int) -> None:
-        """Take note of a finished checkpoint; this returns at once."""
+        """Offer a finished checkpoint for verification; returns at once."""
         self._count += 1
-        if self._every is not None and self._count % self._every == 0 and not self.looking_at:
+        if self._every is not None and self._count % self._every == 0 and not self.in_progress:
             self._step = step
             self._thread = threading.Thread(target=self._check, args=(step,), name="check", daemon=True)
             self._thread.start()
 
     def close(self, within_s: float = 0.0) -> None:
-        """Give a check that is under way some time, then end it."""
+        """Give a running verification some time, then kill it."""
         if self._thread is not None:
             self._thread.join(within_s)
         if self._process is not None and self._process.poll() is None:
@@ -68,11 +69,11 @@ class CheckpointVerifier:
             return  # ended by `close`, or with the whole machine
         found = _last(said) or {"ok": False, "message": trouble.decode(errors="replace")[-500:]}
         facts = {"ok": found["ok"], "message": found["message"]}
-        self._tell("verified", step=step, **facts, seconds=round(time.monotonic() - begin, 2))
+        self._emit("verified", step=step, **facts, seconds=round(time.monotonic() - begin, 2))
 
 
 def _last(said: bytes) -> dict[str, Any] | None:
-    """Return the result that a checker printed last, or its error as a result."""
+    """Return the last result that the verifier printed, or its error as a result."""
     for line in reversed(said.splitlines()):
         event = json.loads(line)
         if "done" in event:

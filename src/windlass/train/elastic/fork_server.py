@@ -1,13 +1,13 @@
 """Starts workers fast: `python -m windlass.train.elastic.fork_server FOLDER --node N --host H`.
 
-Loading torch takes seconds; a process that has it already can be doubled in milliseconds. So this one loads
-everything, computes nothing, has no threads, and forks a worker for each request on its standard input:
+Loading torch takes seconds; a process that has loaded it forks in milliseconds. So this one loads everything,
+computes nothing, has no threads, and forks a worker for each request on its standard input:
 
-    agent -> nursery   {"start": worker}
-    nursery -> agent   {"ready": true} | {"started": worker, "pid": p} | {"exited": worker, "code": c}
+    agent -> fork server   {"start": worker}
+    fork server -> agent   {"ready": true} | {"started": worker, "pid": p} | {"exited": worker, "code": c}
 
-A worker outlives its nursery, not its agent: all of them hold the pipe that the agent writes to, and see
-when nobody is left who could.
+A worker outlives the fork server, but not its agent: each holds the read end of the agent's pipe and sees
+when the write end is closed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def main(argv: list[str]) -> int:
 
 
 def _load_libraries(file: Path) -> None:
-    """Load what reaches the stores of the run, which every worker that writes there would load anew."""
-    with contextlib.suppress(OSError, ValueError):  # a worker says what is wrong with it
+    """Load the client libraries of the run's stores, so that workers need not."""
+    with contextlib.suppress(OSError, ValueError):  # a worker reports what is wrong
         job = Run.model_validate_json(file.read_bytes()).job
         for url in (job.checkpoint.store, job.corpus.store):
             if url is not None:
@@ -64,7 +64,7 @@ def _load_libraries(file: Path) -> None:
 
 
 class ForkServer:
-    """The processes that were forked here, until the agent hangs up."""
+    """Forks and reaps workers until the agent closes the pipe."""
 
     def __init__(self, args: argparse.Namespace, work: Work) -> None:
         self._args, self._work = args, work
@@ -83,7 +83,7 @@ class ForkServer:
                     return
 
     def _read(self) -> bool:
-        """Do what was asked; return False when the agent is gone."""
+        """Handle requests; return False when the agent is gone."""
         part = os.read(0, READ_BYTES)
         *lines, self._line = (self._line + part).split(b"\n")
         for line in lines:
@@ -109,7 +109,7 @@ class ForkServer:
         emit({"exited": worker, "code": os.waitstatus_to_exitcode(status)})
 
     def _be(self, worker: str, log: Path) -> None:
-        """Be the worker, in the forked process; never return."""
+        """Run the worker in the forked process; never returns."""
         code = 1
         try:
             self._selector.close()
@@ -118,7 +118,7 @@ class ForkServer:
             _settle(log)
             cores = tuple(sorted(os.sched_getaffinity(0)))
             code = self._work(self._args.folder, worker, self._args.node, self._args.host, cores)
-        except BaseException:  # noqa: BLE001  the door of a process: its log must say why it ended
+        except BaseException:  # noqa: BLE001  the entry point of a process: its log must say why it ended
             traceback.print_exc()
         finally:
             sys.stdout.flush()
@@ -127,7 +127,7 @@ class ForkServer:
 
 
 def _settle(log: Path) -> None:
-    """Leave the nursery: a session and a log of its own, and an eye on the agent."""
+    """Detach from the fork server: own session, own log, and a thread that watches the agent."""
     os.setsid()
     lifeline = os.dup(0)
     null, written = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -141,7 +141,7 @@ def _settle(log: Path) -> None:
 
 
 def _end_after_agent(lifeline: int) -> None:
-    """Ask this process to end once the agent is gone, and make sure: it may wait where nothing is heard."""
+    """Terminate this process once the agent is gone; kill it after a grace period, as it may be blocked."""
     watch = select.poll()
     watch.register(lifeline, 0)  # nothing but the other end's closing
     watch.poll()

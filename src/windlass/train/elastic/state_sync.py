@@ -1,11 +1,11 @@
-"""Brings the members of a new generation to one common state, from memory where that is possible.
+"""Brings the members of a new generation to one common state, from memory if possible.
 
-    everybody tells how far it is -> those with complete gradients catch up -> boxes move -> all are equal
+    members exchange their steps -> those with complete gradients catch up -> slices move -> all are equal
 
-Input: what each member brings from the generation before, or nothing. Output: trainers that hold the state of
-the newest step that any survivor has. Where the survivors together do not hold all of it, all go back to the
-newest border that they kept twice in memory (train/checkpoint/peer_memory.py), or to a checkpoint that is
-newer; where there is neither, to the first step.
+Input: each member's trainer of the previous generation, or None. Output: trainers with the state of the
+newest step of any survivor. If the survivors together do not hold all of it, all members go back to the
+newest sync point in peer memory (train/checkpoint/peer_memory.py), or to a newer checkpoint; without either,
+to the first step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from windlass.train.trainer import Trainer
 
 @dataclass(frozen=True)
 class MemberState:
-    """What a member says of itself at the beginning of a generation."""
+    """A member's state at the beginning of a generation."""
 
     step: int
     samples: int
@@ -45,28 +45,30 @@ class MemberState:
 
 @dataclass(frozen=True)
 class Settled:
-    """How a generation came to its state."""
+    """How a generation got its state."""
 
     source: str
     """memory, checkpoint or start."""
     rolled_back: int
-    """Steps that were committed and are undone."""
+    """Committed steps that are undone."""
     moved_bytes: int
-    """That this process received."""
+    """Bytes received by this process."""
 
 
-def tell(before: Trainer | None, crew: ProcessGroup) -> list[MemberState | None]:
-    """Hear how far everybody is; None for newcomers, and for who walked apart from its replicas."""
+def exchange_states(before: Trainer | None, group: ProcessGroup) -> list[MemberState | None]:
+    """All-gather the states of all members; None for a new member, and for a replica that is between
+    syncs."""
     own = None
-    if before is not None and (not before.sync.local or before.replicas.at_border(before.step_number)):
+    if before is not None and (not before.sync.local or before.replicas.at_sync_point(before.step_number)):
         own = [before.step_number, before.samples, before.train_s, before.ready, before.ledger.recent()]
-    return [None if one is None else MemberState(*one) for one in crew.share(own)]
+    return [None if one is None else MemberState(*one) for one in group.all_gather_json(own)]
 
 
 def catch_up(before: Trainer | None, known: list[MemberState | None]) -> None:
-    """Do the step that others did already and whose gradients are complete here too.
+    """Apply the step that other members have applied, if its gradients are complete here.
 
-    Whoever did it had heard from all that theirs were. Gradients of any other step are dropped.
+    They are: a member applies a step only after all have confirmed complete gradients. Gradients of any other
+    step are dropped.
     """
     if before is None:
         return
@@ -74,30 +76,30 @@ def catch_up(before: Trainer | None, known: list[MemberState | None]) -> None:
     if before.ready and before.step_number == newest - 1:
         before.advance(_entries(known)[newest][4])
     before.ready = False
-    before.strategy.held.clear()
+    before.strategy.params.clear()
 
 
 def behind(before: Trainer | None, known: list[MemberState | None]) -> bool:
-    """Whether others are further: then what is held here will be written over, and counts no more."""
+    """Return True if other members are ahead; then this member's state will be overwritten."""
     newest = max((one.step for one in known if one is not None), default=0)
     return before is not None and before.step_number < newest
 
 
 def settle(trainer: Trainer, before: Trainer | None, known: list[MemberState | None]) -> Settled:
-    """Give all members one state, and the ledger its continuation."""
+    """Bring all members to one state, and continue the ledger."""
     last = trainer.record.last("ledger", "resumed")
     written = int(last["steps"][1] if last.get("event") == "ledger" else last.get("step", 0))
     reached = max([written, *(one.step for one in known if one is not None)])
     moved = _from_survivors(trainer, before, known)
     if moved is None:
-        moved = _from_kept_borders(trainer)
+        moved = _from_peer_memory(trainer)
     if moved is None:
         _from_checkpoint(trainer)
     if trainer.memory is not None:
         trainer.memory.forget(trainer.step_number)
-    told = moved is None and trainer.step_number > 0  # by whoever restored the checkpoint
-    if written > trainer.step_number and not told:
-        trainer.tell_resumed("checkpoint" if moved is None else "memory")
+    already_emitted = moved is None and trainer.step_number > 0  # by Trainer.restore
+    if written > trainer.step_number and not already_emitted:
+        trainer.emit_resumed("checkpoint" if moved is None else "memory")
     entries = _entries(known).values()
     written = min(written, trainer.step_number)
     trainer.ledger.succeed(trainer.generation, entries, written=written, step=trainer.step_number)
@@ -106,7 +108,7 @@ def settle(trainer: Trainer, before: Trainer | None, known: list[MemberState | N
 
 
 def _from_survivors(trainer: Trainer, before: Trainer | None, known: list[MemberState | None]) -> int | None:
-    """Take the newest survivors' state; return the bytes received, None where they do not hold all of it."""
+    """Take the newest survivors' state; return the bytes received, None if they do not hold all of it."""
     survivors = [one for one in known if one is not None]
     if not survivors:
         return None
@@ -116,15 +118,15 @@ def _from_survivors(trainer: Trainer, before: Trainer | None, known: list[Member
     return _moved(trainer, stock, State(newest.step, newest.samples, newest.train_s))
 
 
-def _from_kept_borders(trainer: Trainer) -> int | None:
-    """Go back to the newest border that members, with what they keep for lost buddies, hold all of.
+def _from_peer_memory(trainer: Trainer) -> int | None:
+    """Go back to the newest sync point that the members hold completely, including copies for lost peers.
 
-    A border before the newest checkpoint, from other company perhaps, would undo more steps than that does.
+    One older than the newest checkpoint is not used: it would undo more steps.
     """
-    saved = max(trainer.grid.crew.share(trainer.checkpoints.newest_step))
-    crew, memory = trainer.grid.crew, trainer.memory
+    saved = max(trainer.grid.world_group.all_gather_json(trainer.checkpoints.newest_step))
+    group, memory = trainer.grid.world_group, trainer.memory
     states = {step: asdict(memory.kept(step)[0].state) for step in memory.steps} if memory else {}
-    known = {step: state for told in crew.share(list(states.items())) for step, state in told}
+    known = {step: state for shared in group.all_gather_json(list(states.items())) for step, state in shared}
     for step in sorted((step for step in known if step > saved), reverse=True):
         stock: dict[Key, list[LocalSlice]] = {}
         for name, kind, box, tensor in memory.pieces(step) if memory and step in memory.steps else ():
@@ -136,21 +138,24 @@ def _from_kept_borders(trainer: Trainer) -> int | None:
 
 
 def _moved(trainer: Trainer, stock: Stock, state: State) -> int | None:
-    """Move the state of a step to where it is needed; return the bytes received, None if some is nowhere."""
-    crew, room = trainer.grid.crew, _room(trainer, state.step)
-    told = crew.share([listed(stock), listed(room)])
-    moves, missing = plan_moves([unlisted(one) for one, _ in told], [unlisted(two) for _, two in told])
+    """Move the state of a step to where it is needed; return the bytes received, None if a part is
+    missing."""
+    group, room = trainer.grid.world_group, _room(trainer, state.step)
+    listings = group.all_gather_json([listed(stock), listed(room)])
+    moves, missing = plan_moves(
+        [unlisted(one) for one, _ in listings], [unlisted(two) for _, two in listings]
+    )
     if missing:
         return None
     with torch.no_grad():
-        moved = exchange(crew, moves, stock, room)
-    trainer.stand_at(state)
+        moved = exchange(group, moves, stock, room)
+    trainer.set_state(state)
     _adopt(trainer, room)
     return moved
 
 
 def _adopt(trainer: Trainer, room: Stock) -> None:
-    """Let the optimizer and the exchange go on from what arrived."""
+    """Load the received state into the optimizer and the sync state."""
     step = trainer.step_number
     for holding in _filled(trainer):
         moments = {ours: room.get((holding.name, kind)) for kind, ours in MOMENTS.items()}
@@ -158,19 +163,19 @@ def _adopt(trainer: Trainer, room: Stock) -> None:
         trainer.optimizer.state[holding.tensor] = (
             {"step": torch.tensor(float(step)), **found} if found else {}
         )
-    trainer.strategy.held.follow()
+    trainer.strategy.params.sync_tied()
     trainer.replicas.load_state({}, step)
 
 
 def _from_checkpoint(trainer: Trainer) -> None:
     trainer.optimizer.state.clear()
-    trainer.stand_at(State(0, 0, 0.0))
-    trainer.strategy.fill()
+    trainer.set_state(State(0, 0, 0.0))
+    trainer.strategy.init_weights()
     trainer.restore()
 
 
 def stock_of(trainer: Trainer) -> dict[Key, list[LocalSlice]]:
-    """Return all that a trainer holds of the run's state."""
+    """Return the slices of the run's state that a trainer holds."""
     stock: dict[Key, list[LocalSlice]] = {}
     for holding in _filled(trainer):
         state = trainer.optimizer.state.get(holding.tensor, {})
@@ -182,7 +187,7 @@ def stock_of(trainer: Trainer) -> dict[Key, list[LocalSlice]]:
 
 
 def _room(trainer: Trainer, step: int) -> dict[Key, list[LocalSlice]]:
-    """Return where the state of a step goes; moments exist from the first step on."""
+    """Return the tensors that receive the state of a step; moments exist from the first step on."""
     room = stock_of(trainer)
     for holding in _filled(trainer) if step else ():
         for kind in MOMENTS:
@@ -194,19 +199,19 @@ def _room(trainer: Trainer, step: int) -> dict[Key, list[LocalSlice]]:
 
 
 def _filled(trainer: Trainer) -> list[ParamShard]:
-    return [holding for holding in trainer.strategy.held.holdings if holding.tensor.numel()]
+    return [holding for holding in trainer.strategy.params.holdings if holding.tensor.numel()]
 
 
 def _entries(known: list[MemberState | None]) -> dict[int, list[int]]:
-    """Return what any survivor remembers of each step."""
+    """Return the ledger entry of each step that any survivor remembers."""
     return {entry[1]: entry for one in known if one is not None for entry in one.entries}
 
 
-def tell_settled(trainer: Trainer, settled: Settled, began_s: float) -> None:
-    """Write down that the members work together, and what the first of them ever measured of the machine."""
-    if trainer.grid.crew.rank == 0:
+def emit_settled(trainer: Trainer, settled: Settled, began_s: float) -> None:
+    """Log that the generation has settled, with the machine's peak as first measured."""
+    if trainer.grid.world_group.rank == 0:
         trainer.peak = trainer.record.last("settled").get("peak_flops") or known_peak(trainer.device)
-    trainer.record.tell(
+    trainer.record.emit(
         "settled",
         generation=trainer.generation,
         step=trainer.step_number,

@@ -1,8 +1,8 @@
-"""Brings state from the memory of those who have it to those who need it, over the network.
+"""Transfers state between the memories of processes, over the network.
 
-Input: what every process has and what it needs, as boxes of named tensors. Output: the needed boxes filled.
-Who sends what to whom is a pure function of these lists, which everybody knows, so all come to the same plan.
-It serves a newcomer, a survivor that is a step behind, and all of them when the layout changes.
+Input: what every process has and what it needs, as slices of named tensors. Output: the needed slices. The
+plan is a pure function of these lists, which every process knows, so all compute the same plan. It is used
+for new members, for survivors that are a step behind, and for all members when the layout changes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from windlass.parallel.process_group import ProcessGroup
 from windlass.train.checkpoint.reader import cover
 
 Key = tuple[str, str]
-"""The name of a weight, and what of it: "" for its values, else the kind of what is kept with it."""
+"""(parameter, kind); kind is "" for the weight, else e.g. "first" for Adam's first moment."""
 
 
 @dataclass(frozen=True)
 class HeldSlice:
-    """That a process has a box of a tensor."""
+    """A slice of a tensor that a process has."""
 
     rank: int
     box: Slice
@@ -34,7 +34,7 @@ class HeldSlice:
 
 @dataclass(frozen=True)
 class SliceTransfer:
-    """A piece of a tensor on its way."""
+    """A slice to send from one rank to another."""
 
     source: int
     target: int
@@ -44,14 +44,14 @@ class SliceTransfer:
 
 @dataclass(frozen=True)
 class LocalSlice:
-    """A box of a tensor in memory."""
+    """A slice of a tensor in this process's memory."""
 
     box: Slice
     tensor: Tensor
 
 
 Stock = Mapping[Key, Sequence[LocalSlice]]
-"""What a process has, or has room for."""
+"""The slices that a process has, or has room for."""
 
 Listed = dict[Key, list[Slice]]
 
@@ -59,9 +59,9 @@ Listed = dict[Key, list[Slice]]
 def plan_moves(
     have: Sequence[Listed], need: Sequence[Listed]
 ) -> tuple[list[SliceTransfer], list[tuple[int, Key, Slice]]]:
-    """Say who sends what to whom, and what nobody has.
+    """Return the transfers, and the needed slices that no process has.
 
-    Everybody keeps what it has; else the one that has sent least so far sends.
+    A process uses its own slices first; otherwise the process that has sent least so far sends.
     """
     moves: list[SliceTransfer] = []
     missing: list[tuple[int, Key, Slice]] = []
@@ -82,25 +82,25 @@ def _holders(have: Sequence[Listed], key: Key, target: int, loads: Sequence[int]
     return [HeldSlice(rank, box) for rank in order for box in have[rank].get(key, ())]
 
 
-def exchange(crew: ProcessGroup, moves: Sequence[SliceTransfer], stock: Stock, room: Stock) -> int:
-    """Carry out a plan together; return the bytes that this process received.
+def exchange(group: ProcessGroup, moves: Sequence[SliceTransfer], stock: Stock, room: Stock) -> int:
+    """Carry out a plan, on all ranks; return the bytes that this process received.
 
-    Pieces between two processes travel in the order of the plan, so they need no names.
+    Transfers between two processes follow the order of the plan, so they need no tags.
     """
     sent: list[tuple[dist.Work, Tensor]] = []
     received: list[tuple[dist.Work, Tensor, Tensor]] = []
     moved = 0
     for move in moves:
-        if move.target == crew.rank:
+        if move.target == group.rank:
             target = _part(room[move.key], move.box)
-            if move.source == crew.rank:
+            if move.source == group.rank:
                 _copy(_part(stock[move.key], move.box), target)
                 continue
             direct = target.is_contiguous() and target.device.type == "cpu"
             landing = target if direct else torch.empty(target.shape, dtype=target.dtype)
             received.append((_work(dist.irecv(landing, move.source)), landing, target))
             moved += landing.nbytes
-        elif move.source == crew.rank:
+        elif move.source == group.rank:
             piece = _part(stock[move.key], move.box).detach().cpu().contiguous()
             sent.append((_work(dist.isend(piece, move.target)), piece))
     for work, landing, target in received:
@@ -112,12 +112,12 @@ def exchange(crew: ProcessGroup, moves: Sequence[SliceTransfer], stock: Stock, r
 
 
 def _part(pieces: Sequence[LocalSlice], box: Slice) -> Tensor:
-    """Return a view of the one piece that holds a box."""
+    """Return a view of the local slice that holds a box."""
     for piece in pieces:
         common = piece.box.overlap(box)
         if common is not None and common.shape == box.shape:
             return piece.tensor.detach()[box.within(piece.box)]
-    raise AssertionError(f"nobody here holds {box}")
+    raise AssertionError(f"no local slice holds {box}")
 
 
 def _copy(source: Tensor, target: Tensor) -> None:
@@ -132,13 +132,13 @@ def _work(work: Any) -> dist.Work:
 
 
 def listed(stock: Stock) -> list[list[Any]]:
-    """Return what a stock holds as JSON."""
+    """Return the slices of a stock as JSON."""
     return [[*key, [piece.box.spans for piece in pieces]] for key, pieces in stock.items()]
 
 
-def unlisted(told: Sequence[Sequence[Any]]) -> Listed:
-    """Read what `listed` told."""
+def unlisted(listing: Sequence[Sequence[Any]]) -> Listed:
+    """Read what `listed` listing."""
     return {
         (name, kind): [Slice(tuple((int(a), int(b)) for a, b in spans)) for spans in boxes]
-        for name, kind, boxes in told
+        for name, kind, boxes in listing
     }

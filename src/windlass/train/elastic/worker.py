@@ -1,10 +1,9 @@
-"""A worker of an elastic run: trains in one company after the other, and keeps its memory in between.
+"""A worker of an elastic run: trains in one generation after another, and keeps its state in between.
 
-    lobby -> assignment -> form a group -> one common state -> train -> lobby ...
+    wait -> assignment -> process group -> one common state -> train -> wait ...
 
-Input: the run's directory and who this worker is. What it holds survives the end of a generation: peers that
-died, peers that came, another layout. The coordinator decides who is in a generation (elastic/membership.py);
-here is what a member does.
+Input: the run's directory and the worker's identity. Its state survives the end of a generation: lost peers,
+new peers, another layout. The coordinator decides who is in a generation (elastic/membership.py).
 """
 
 from __future__ import annotations
@@ -40,104 +39,104 @@ from windlass.train.elastic.coordinator_client import CoordinatorClient
 from windlass.train.elastic.error_summary import plain_reason
 from windlass.train.event_log import EventLog
 from windlass.train.ledger import Superseded
-from windlass.train.loop import Outcome, StopSignals, load_run, run_loop, tell_start
+from windlass.train.loop import Outcome, StopSignals, emit_start, load_run, run_loop
 from windlass.train.trainer import Trainer
 from windlass.train.word2vec.start import prepare
 
 STORE_S = 15.0
-"""For a member to find the store of rank 0; whoever forms a group longer is given up by the coordinator."""
+"""Time for a member to connect to the store of rank 0; the coordinator aborts a group that takes longer."""
 _LOST = re.compile(r"gloo|connection|socket|store|timed? ?out|peer|did not meet", re.IGNORECASE)
 
 
 def work(folder: Path, worker: str, node: str, host: str, cores: tuple[int, ...]) -> int:
-    """Be a worker until the run is over or it is dismissed; return the exit code."""
+    """Run a worker until the run is over or it is dismissed; return the exit code."""
     speak_through(host)
     own = TCPStore(host, 0, is_master=True, wait_for_workers=False)
-    post = CoordinatorClient(
+    client = CoordinatorClient(
         folder, ElasticHello(role="worker", node=node, worker=worker, host=host, store=f"{host}:{own.port}")
     )
-    record = EventLog(folder, rank=1, passes_on=post.tell)
+    record = EventLog(folder, rank=1, forward=client.send_event)
     try:
-        outcome = ElasticWorker(folder, worker, cores, post, record).run()
+        outcome = ElasticWorker(folder, worker, cores, client, record).run()
     except WindlassError as error:
-        post.done("failed", error_event(error))
+        client.done("failed", error_event(error))
         return error.exit_code
     finally:
         record.close()
-    post.done(outcome)
+    client.done(outcome)
     return 0
 
 
 @dataclass(frozen=True)
-class Parted:
-    """Why a generation ended here."""
+class GenerationEnd:
+    """Why a generation ended on this worker."""
 
     why: str
     outcome: Outcome = "left"
 
 
 class ElasticWorker:
-    """What a process keeps from one generation to the next."""
+    """The state of a worker across generations."""
 
     def __init__(
-        self, folder: Path, name: str, cores: tuple[int, ...], post: CoordinatorClient, record: EventLog
+        self, folder: Path, name: str, cores: tuple[int, ...], client: CoordinatorClient, record: EventLog
     ) -> None:
         self._folder, self._name, self._cores = folder, name, cores
-        self._post, self._record = post, record
+        self._client, self._record = client, record
         self._trainer: Trainer | None = None
-        self._going = False
-        signal.signal(signal.SIGTERM, self._go)
+        self._leaving_run = False
+        signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def run(self) -> Outcome:
-        """Take part in generations until one of them is the last."""
+        """Take part in generations until the last one."""
         why = "new"
         while True:
-            assigned = self._post.lobby(self._step, why)
+            assigned = self._client.wait_for_assignment(self._step, why)
             if assigned is None:
                 return "left"
-            parted = self._generation(assigned)
-            if parted.outcome != "left" or self._going:
-                return parted.outcome
-            why = parted.why
+            ended = self._generation(assigned)
+            if ended.outcome != "left" or self._leaving_run:
+                return ended.outcome
+            why = ended.why
 
     @property
     def _step(self) -> int:
         return self._trainer.step_number if self._trainer is not None else 0
 
-    def _go(self, _signal: int, _frame: object) -> None:
-        """This machine is wanted for something else: leave at the next border."""
-        self._going = True
+    def _on_sigterm(self, _signal: int, _frame: object) -> None:
+        """Leave the run at the next sync point: this machine is needed for something else."""
+        self._leaving_run = True
 
-    def _generation(self, assigned: Assign) -> Parted:
-        """Train in one company, until it changes or all is done."""
+    def _generation(self, assigned: Assign) -> GenerationEnd:
+        """Train in one generation until it ends or the run is over."""
         connections = GroupConnections()
-        self._post.on_abandon = connections.cut
-        self._post.forget_pace()
+        self._client.on_abandon = connections.cut
+        self._client.reset_pace()
         try:
-            if self._post.abandoned:  # before there was anything to cut
-                return Parted("the generation was given up before it began")
-            return Parted("border", self._train(assigned, connections))
+            if self._client.abandoned:  # before `on_abandon` was set
+                return GenerationEnd("the generation was aborted before it began")
+            return GenerationEnd("drain", self._train(assigned, connections))
         except (dist.DistError, RuntimeError, ProcessFailed) as error:
             reason = str(error).strip().partition("\n")[0]
-            known = self._post.abandoned or isinstance(error, Superseded)
+            known = self._client.abandoned or isinstance(error, Superseded)
             if not known and not _LOST.search(reason):
                 raise
             if self._trainer is not None:
                 self._trainer.checkpoints.give_up()
-            return Parted(plain_reason(reason))
+            return GenerationEnd(plain_reason(reason))
         finally:
-            self._post.on_abandon = _nothing
+            self._client.on_abandon = _nothing
 
     def _train(self, assigned: Assign, connections: GroupConnections) -> Outcome:
         began_s = time.monotonic()
         run = self._run_for(assigned)
         self._record.take_rank(assigned.rank)
-        with self._company(assigned, run):
-            before, crew = self._trainer, _crew(assigned)
-            if not prepare(run, self._folder, self._record, crew, self._called_away):
-                return self._parted(run, crew)
-            known = state_sync.tell(before, crew)
+        with self._process_group(assigned, run):
+            before, group = self._trainer, _group(assigned)
+            if not prepare(run, self._folder, self._record, group, self._interrupted):
+                return self._ended_before_training(run, group)
+            known = state_sync.exchange_states(before, group)
             state_sync.catch_up(before, known)
             if state_sync.behind(before, known):
                 self._trainer = None
@@ -145,23 +144,23 @@ class ElasticWorker:
             trainer.ledger.guard = self._check_current
             nodes = [member.rpartition("-")[0] for member in assigned.members]
             if trainer.memory is not None:
-                trainer.memory.regroup(crew, nodes)
+                trainer.memory.regroup(group, nodes)
             settled = state_sync.settle(trainer, before, known)
             connections.settle()
             self._trainer = trainer
-            state_sync.tell_settled(trainer, settled, began_s)
+            state_sync.emit_settled(trainer, settled, began_s)
             return run_loop(trainer, StopSignals(self._stopped, self._leaving, self._departing))
 
-    def _called_away(self) -> bool:
-        """Whether this worker shall stop or leave; whoever asks is still learning the first vectors."""
-        self._post.at(0, "saving")
+    def _interrupted(self) -> bool:
+        """Return True if this worker must stop or leave; polled while word2vec trains the vectors."""
+        self._client.at(0, "saving")
         return self._stopped() or self._leaving()
 
-    def _parted(self, run: Run, crew: ProcessGroup) -> Outcome:
-        """How a generation ends that has not begun to train."""
-        if not any(crew.share(self._stopped())):
+    def _ended_before_training(self, run: Run, group: ProcessGroup) -> Outcome:
+        """Return the outcome of a generation that ended before training."""
+        if not any(group.all_gather_json(self._stopped())):
             return "left"
-        self._record.tell("stopped", step=0, steps=run.steps)
+        self._record.emit("stopped", step=0, steps=run.steps)
         return "stopped"
 
     def _join(self, run: Run, assigned: Assign, before: Trainer | None) -> Trainer:
@@ -172,18 +171,20 @@ class ElasticWorker:
             self._record,
             member,
             before=before,
-            fill=False,
+            init_weights=False,
             generation=assigned.generation,
             watch=self._watch,
         )
-        if assigned.generation == 1 or not self._record.last("started"):  # one may end before it trains
-            tell_start(trainer)
+        if assigned.generation == 1 or not self._record.last(
+            "started"
+        ):  # a generation may end before it trains
+            emit_start(trainer)
         runtime_settings.begin(trainer)
         return trainer
 
     @contextmanager
-    def _company(self, assigned: Assign, run: Run) -> Iterator[None]:
-        """Meet the other members through the store of the first."""
+    def _process_group(self, assigned: Assign, run: Run) -> Iterator[None]:
+        """Form the process group through the store of rank 0."""
         if assigned.world == 1:
             yield
             return
@@ -193,7 +194,7 @@ class ElasticWorker:
             yield
 
     def _run_for(self, assigned: Assign) -> Run:
-        """Return the run as this generation does it: how the batch is divided follows the company."""
+        """Return the run for this generation: layout, micro-batch and threads follow its members."""
         run, layout = load_run(self._folder), Layout.model_validate(assigned.layout)
         micro = assigned.micro_batch_sequences
         if run.job.elastic.deterministic:
@@ -223,34 +224,34 @@ class ElasticWorker:
         return max(1, len(self._cores) // here) if self._cores else max(1, run.threads // here)
 
     def _check_current(self, generation: int) -> None:
-        """Refuse to write when the run goes on without this company, which was cut off and does not know.
+        """Raise Superseded if a newer generation continues the run: this one was partitioned away.
 
-        All that counts is in the run's directory, so that is where it is decided who may write there.
+        The run's directory holds everything that counts, so its members file decides who may write.
         """
         try:
             newest = int(json.loads((self._folder / MEMBERS).read_bytes())["generation"])
         except (OSError, ValueError, KeyError):
-            return  # being written, or the store is away: whoever writes there will see
+            return  # being written, or unreachable: then the write itself fails
         if newest > generation:
-            raise Superseded(f"generation {newest} goes on with the run; this is generation {generation}")
+            raise Superseded(f"generation {newest} continues the run; this is generation {generation}")
 
     def _watch(self, trainer: Trainer, phase: str) -> None:
         busy = trainer.busy_s / trainer.own_sequences if phase == "step" and trainer.busy_s else None
-        self._post.at(trainer.step_number, phase, busy)
+        self._client.at(trainer.step_number, phase, busy)
 
     def _stopped(self) -> bool:
-        border = self._post.parting
-        return border is not None and border.stop
+        drain = self._client.drain_request
+        return drain is not None and drain.stop
 
     def _leaving(self) -> bool:
-        return self._going or self._post.parting is not None
+        return self._leaving_run or self._client.drain_request is not None
 
     def _departing(self) -> bool:
-        border = self._post.parting
-        return self._going or (border is not None and border.departs)
+        drain = self._client.drain_request
+        return self._leaving_run or (drain is not None and drain.departs)
 
 
-def _crew(assigned: Assign) -> ProcessGroup:
+def _group(assigned: Assign) -> ProcessGroup:
     return SingleProcess() if assigned.world == 1 else DistributedGroup()
 
 
@@ -261,4 +262,4 @@ def _open(address: str) -> Store:
 
 
 def _nothing() -> None:
-    """No group to give up."""
+    """The default: no group to abort."""

@@ -1,12 +1,14 @@
-"""Learns hidden Markov models: expect, add up, maximise, again.
+"""Trains hidden Markov models with Baum-Welch (expectation-maximisation).
 
-    run.json -> run.py: initial.py (classes.py) -> a sweep through the text, block by block (sweep.py,
-                expectation.py) -> sums that have no order (exact_sum.py) -> maximise.py -> the next sweep
-             -> now and then evaluation and checkpoints.py -> a model directory (windlass.models.hmm)
+    run.json -> `run`: `initial` (`classes`) -> E-step over the sequences of `text`, block by block (`sweep`,
+                `expectation`) -> sums that do not depend on order (`exact_sum`) -> M-step (`maximise`)
+             -> the next iteration; at intervals `evaluation` and `checkpoints`
+             -> a model directory (windlass.models.hmm)
 
-convergence.py decides whether an iteration was the last; report.py tells of it and writes the result;
-settings_requests.py takes what people ask of a run meanwhile. tagging.py says which states are behind a text;
-lab/torch/hmm_bench.py holds all of it against hmmlearn.
+`convergence` decides whether an iteration was the last. `report` writes events and the final model.
+`settings_requests` applies changes that users request while the run is active. `verify` recomputes the loss
+of a checkpoint. `tagging` finds the likeliest hidden states of a text for `windlass tag`.
+windlass.lab.torch.hmm_bench compares all of it with hmmlearn.
 
-Start at run.py.
+Start at `run`.
 """

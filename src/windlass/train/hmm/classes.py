@@ -1,4 +1,4 @@
-"""Classes of tokens that have like neighbours, to begin with.
+"""Classes of tokens with similar neighbours, from which the initial states are made.
 
 Input: which token follows which, and how often. Output: the class of each token.
 
@@ -23,13 +23,14 @@ from torch import Tensor
 from windlass.train.hmm.text import HmmText
 
 DIRECTIONS = 32
-"""More take in what is peculiar to single tokens, and lead to a lower place (docs/log.md)."""
+"""More directions fit peculiarities of single tokens, and training ends at a lower likelihood
+(docs/log.md)."""
 OVERSAMPLED = 16
 POWERS = 3
-"""Times that the sketch is multiplied by the matrix and its transpose: each lets the large ones stand out."""
+"""Power iterations of the sketch; each separates the large singular values further from the small ones."""
 ROUNDS = 25
 PAIR_TOKENS = 1 << 24
-"""Of which pairs are counted at most, evenly spread over the text."""
+"""Pairs are counted in at most this many tokens, evenly spread over the text."""
 CHUNK_SEQUENCES = 4096
 
 Ints = NDArray[np.int64]
@@ -37,8 +38,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TokenPairs:
-    """How often each token was seen, and each token after each other: `count_P` times `second_P` after
-    `first_P`."""
+    """Token counts and bigram counts: `second_P` follows `first_P` `count_P` times."""
 
     seen_V: Ints
     first_P: Ints
@@ -47,7 +47,7 @@ class TokenPairs:
 
 
 def count_pairs(text: HmmText, vocabulary: int) -> TokenPairs:
-    """Count the neighbours in a text, or in so much of it that more would change little."""
+    """Count the bigrams of a text, or of an even sample of PAIR_TOKENS tokens."""
     wanted = min(text.count, max(1, PAIR_TOKENS // text.length))
     numbers = np.linspace(0, text.count - 1, wanted).astype(np.int64)
     seen_V = np.zeros(vocabulary, np.int64)
@@ -62,14 +62,14 @@ def count_pairs(text: HmmText, vocabulary: int) -> TokenPairs:
 
 
 def classes_of(pairs: TokenPairs, classes: int, seed: int) -> Ints:
-    """Return the class of each token. One thread computes them: their bits are the same everywhere."""
+    """Return the class of each token. Computed by one thread, so the bits are the same on every machine."""
     vectors_VD = neighbourhoods(pairs, seed)
     seen_V = torch.from_numpy(pairs.seen_V).double()
     return _clustered(vectors_VD, seen_V, classes).numpy()
 
 
 def neighbourhoods(pairs: TokenPairs, seed: int) -> Tensor:
-    """Return a direction for each token that says what comes after it and what before."""
+    """Return a unit vector for each token that describes what follows and precedes it."""
     seen_V = np.maximum(pairs.seen_V, 1).astype(np.float64)
     tempered_P = np.sqrt(pairs.count_P) / (seen_V[pairs.first_P] * seen_V[pairs.second_P]) ** 0.25
     where = (pairs.first_P, pairs.second_P)

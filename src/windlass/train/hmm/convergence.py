@@ -1,4 +1,4 @@
-"""How far an iteration has come, and whether it was the last. A pure decision."""
+"""Decides whether an iteration was the last. A pure function."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from windlass.train.hmm.checkpoints import Progressed
 
 @dataclass(frozen=True)
 class Ascent:
-    """What an iteration came to."""
+    """The outcome of an iteration."""
 
     state: Progressed
     gain: float | None
-    """What the iteration before it gained, in nats a token; None after the first."""
+    """Gain of the iteration before this one, in nats per token; None after the first."""
     reason: str | None
-    """Why it was the last; None where it was not."""
+    """Why this was the last iteration; None if it was not."""
 
 
 def ascended(
@@ -27,10 +27,10 @@ def ascended(
     min_gain: float,
     time_s: float | None,
 ) -> Ascent:
-    """Return where a run stands after another iteration, which began at `objective`."""
+    """Return the state after an iteration that began at `objective`."""
     gain = None if state.objective is None else (objective - state.objective) / tokens
     spent = state.train_s + seconds
     late = time_s is not None and spent + seconds > time_s
     flat = gain is not None and gain < min_gain
-    reason = f"an iteration gained {gain:.2g} nats a token" if flat else "the time is over" if late else None
+    reason = f"an iteration gained {gain:.2g} nats per token" if flat else "the time is up" if late else None
     return Ascent(Progressed(state.step + 1, spent, objective, converged=flat or late), gain, reason)

@@ -1,4 +1,4 @@
-"""How good a hidden Markov model is on text that it has not seen."""
+"""Evaluates a hidden Markov model on held-out text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from windlass.train.objective import Causal
 def evaluate_model(
     model: HiddenMarkov, part: TokenPart, sequences: int | None, report: Report = silent
 ) -> Evaluation:
-    """Measure on the first `sequences` windows of a part, or on all of them, as every family is measured."""
+    """Evaluate on the first `sequences` windows of a part (default: all), with the code used for every
+    family."""
 
-    def look(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def batch_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
         return torch.tensor(-model.logprobs(*(ids.numpy() for ids in batch)).sum())
 
-    return evaluate(look, part, Causal(), context=model.shape.context, sequences=sequences, report=report)
+    return evaluate(
+        batch_loss, part, Causal(), context=model.shape.context, sequences=sequences, report=report
+    )

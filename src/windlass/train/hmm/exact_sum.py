@@ -1,4 +1,4 @@
-"""Expected counts, added up so that nothing depends on who added what, and when.
+"""Sums of expected counts that do not depend on the order of addition.
 
 Sums of floating-point numbers depend on their order, and the order on the number of workers and threads. So
 the counts of each block are rounded once to multiples of 2^-bits and added as 64-bit integers, whose sum has
@@ -24,7 +24,7 @@ LOG_BITS = 10
 
 @dataclass(frozen=True)
 class Counts:
-    """What the whole corpus says, in float64."""
+    """Expected counts of the whole corpus, in float64."""
 
     log_likelihood: float
     impossible: int
@@ -45,7 +45,7 @@ class ExactSums:
         self._facts = torch.zeros(2, dtype=torch.int64)
 
     def add(self, found: Expectation) -> None:
-        """Add what one block says."""
+        """Add the expected counts of one block."""
         start_K, transition_KK = self._fixed(found.start_K), self._fixed(found.transition_KK)
         emission_UK = self._fixed(found.emission_UK)
         likelihood = round(found.log_likelihood * 2.0 ** (self.bits - LOG_BITS))
@@ -56,18 +56,18 @@ class ExactSums:
             self._facts += torch.tensor([likelihood, found.impossible])
 
     def gather(self) -> None:
-        """Add up the tallies of all workers; afterwards each of them has the same. All call it together."""
+        """All-reduce the sums over all workers. Every worker must call this."""
         for sums in (self._start_K, self._transition_KK, self._emission_VK, self._facts):
             dist.all_reduce(sums)
 
     @property
     def sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of starts, transitions and emissions, in multiples of 2^-bits."""
+        """Sums of starts, transitions and emissions, in multiples of 2^-bits."""
         return self._start_K, self._transition_KK, self._emission_VK
 
     @property
     def facts(self) -> tuple[int, int]:
-        """The log-likelihood in multiples of 2^(LOG_BITS - bits), and how many sequences are impossible."""
+        """The log-likelihood in multiples of 2^(LOG_BITS - bits), and the number of impossible sequences."""
         likelihood, impossible = self._facts.tolist()
         return likelihood, impossible
 
@@ -86,7 +86,7 @@ class ExactSums:
 
 
 def fraction_bits(tokens: int) -> int:
-    """Return how many bits are left for the fraction of a count, in a corpus of so many tokens."""
+    """Return the number of fraction bits of a count, for a corpus of this many tokens."""
     return TOTAL_BITS - max(1, tokens).bit_length()
 
 

@@ -1,12 +1,12 @@
-"""What a block of sequences says about the states behind it: the E-step of Baum and Welch.
+"""The E-step of Baum-Welch for one block of sequences.
 
 Input: the probabilities, and N sequences of T tokens. Output: how often each state is expected to begin a
 sequence, to follow each other state, and to emit each token of the block; and the log-likelihood.
 
 Forward and backward probabilities are scaled at every token (Rabiner 1989, section V.A), so no length
 underflows, and emissions are divided by the largest of their token beforehand, so rare tokens do not either.
-Time is walked through once forth and once back, for all sequences of the block together: what takes long are
-three products of matrices. Nothing of size T x K x V is ever held.
+There is one forward and one backward pass, for all sequences of the block together; three matrix products
+take most of the time. Nothing of size T x K x V is ever held.
 
 K states, V tokens, N sequences, T positions, U different tokens in the block.
 """
@@ -21,9 +21,9 @@ from torch import Tensor
 from windlass.models.hmm.weights import HmmWeights
 
 BLOCK_NUMBERS = 1 << 21
-"""Of probabilities in each of the three tables that a block needs: 8 MiB in float32."""
+"""Probabilities in each of the three tables of a block: 8 MiB in float32."""
 MIN_SEQUENCES, MAX_SEQUENCES = 16, 1024
-"""With fewer, products of matrices are slow; more gain nothing."""
+"""With fewer sequences matrix products are slow; more gain nothing."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class HmmTables:
     start_K: Tensor
     transition_KK: Tensor
     backward_KK: Tensor
-    """The transitions from the other side, transposed once for all blocks."""
+    """The transposed transitions, computed once for all blocks."""
     emission_VK: Tensor
     """Emissions by token, each row divided by its largest."""
     log_scale_V: Tensor
-    """The logarithms of what they were divided by, in float64."""
+    """Logarithms of the divisors, in float64."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Expectation:
     """Expected counts of one block."""
 
     log_likelihood: float
-    """Of the sequences that are possible."""
+    """Summed over the possible sequences."""
     impossible: int
     """Sequences of probability zero; nothing is learned from them."""
     start_K: Tensor
@@ -55,10 +55,10 @@ class Expectation:
 
 
 def block_sequences(states: int, length: int) -> int:
-    """Return how many sequences go into a block.
+    """Return the number of sequences in a block.
 
-    It depends on the sizes of the model alone, not on workers or threads, so the blocks, and with them every
-    rounded sum, are the same whoever computes them.
+    It depends on the model's sizes alone, not on workers or threads, so the blocks, and with them every
+    rounded sum, are the same for any number of workers.
     """
     return max(MIN_SEQUENCES, min(MAX_SEQUENCES, BLOCK_NUMBERS // (states * length)))
 
@@ -80,7 +80,8 @@ def tables_of(weights: HmmWeights, dtype: torch.dtype) -> HmmTables:
 
 @torch.inference_mode()
 def expect(tables: HmmTables, tokens_NT: Tensor) -> Expectation:
-    """Return what is expected of a block. One thread computes it: its bits are the same everywhere."""
+    """Return the expected counts of a block. Computed by one thread, so the bits are the same on every
+    machine."""
     tokens_TN = tokens_NT.T.contiguous()
     weighed_TNK = tables.emission_VK[tokens_TN]
     forward_TNK, scale_TN1 = _forward(tables, weighed_TNK)
@@ -105,9 +106,9 @@ def expect(tables: HmmTables, tokens_NT: Tensor) -> Expectation:
 
 
 def _forward(tables: HmmTables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the probability of each state after each token, and what was divided by to make them sum to 1.
+    """Return the probability of each state after each token, and the divisors that make them sum to 1.
 
-    Where a sequence has become impossible all its states are 0 from there on, and so is its scale.
+    Once a sequence becomes impossible, its states and its scale are 0 from there on.
     """
     length, count, _ = weighed_TNK.shape
     forward_TNK = torch.empty_like(weighed_TNK)
@@ -126,8 +127,8 @@ def _forward(tables: HmmTables, weighed_TNK: Tensor) -> tuple[Tensor, Tensor]:
 def _backward(tables: HmmTables, forward_TNK: Tensor, weighed_TNK: Tensor, possible_N1: Tensor) -> Tensor:
     """Return the probability of each state given the whole sequence; 0 throughout for an impossible one.
 
-    `weighed_TNK` holds emissions over scales, and afterwards those times what is to come: what the expected
-    transitions are made of.
+    `weighed_TNK` holds emissions divided by scales; it is multiplied in place by the backward probabilities,
+    which gives the factor of the expected transitions.
     """
     posterior_TNK = torch.empty_like(forward_TNK)
     later_NK = possible_N1.to(forward_TNK.dtype).repeat(1, forward_TNK.shape[2])

@@ -1,4 +1,4 @@
-"""Where Baum and Welch begin. They only climb, so what they come to depends on it.
+"""Initial probabilities for Baum-Welch, which finds a local optimum that depends on them.
 
 K states, V tokens.
 """
@@ -13,22 +13,22 @@ from windlass.train.hmm.classes import TokenPairs, classes_of, count_pairs
 from windlass.train.hmm.text import HmmText
 
 LOOSE = 0.3
-"""Share of a state's emissions that go to all tokens by their frequency: what is 0 at first stays 0, and what
-is small takes long to grow (docs/log.md)."""
+"""Share of a state's emissions that is spread over all tokens by frequency: a probability of 0 stays 0, and a
+small one takes long to grow (docs/log.md)."""
 SPREAD = 1.0
-"""Shape of the random draws: 1 makes every distribution as likely as any other."""
+"""Shape of the random draws: 1 makes every distribution equally likely."""
 
 
-def initial_weights(asked: Hmm, text: HmmText, vocabulary: int, seed: int) -> HmmWeights:
-    """Return the first probabilities; the same for the same seed, wherever they are computed."""
+def initial_weights(config: Hmm, text: HmmText, vocabulary: int, seed: int) -> HmmWeights:
+    """Return the initial probabilities; the same seed gives the same bits on every machine."""
     pairs = count_pairs(text, vocabulary)
-    if asked.initial == "random":
-        return random_start(pairs, asked.states, seed)
-    return class_start(pairs, classes_of(pairs, asked.states, seed), asked.states)
+    if config.initial == "random":
+        return random_start(pairs, config.states, seed)
+    return class_start(pairs, classes_of(pairs, config.states, seed), config.states)
 
 
 def class_start(pairs: TokenPairs, class_V: Array, states: int) -> HmmWeights:
-    """Let each state stand for a class of tokens and follow others as its tokens do."""
+    """Make each state a class of tokens; transitions follow the bigrams between classes."""
     frequency_V = _rows(pairs.seen_V + 1.0)
     emission_KV = np.zeros((states, len(class_V)))
     emission_KV[class_V, np.arange(len(class_V))] = frequency_V
@@ -55,6 +55,6 @@ def random_start(pairs: TokenPairs, states: int, seed: int) -> HmmWeights:
 
 
 def _rows(table: Array) -> Array:
-    """Let every row sum to 1."""
+    """Normalise every row to sum to 1."""
     result: Array = table / table.sum(-1, keepdims=True)
     return result

@@ -1,10 +1,10 @@
-"""The probabilities under which expected counts are likeliest: the M-step of Baum and Welch.
+"""The M-step of Baum-Welch: the probabilities that maximise the likelihood of the expected counts.
 
-With `smoothing` 0 this is maximum likelihood, as Baum and Welch have it. Above 0 it is the mode under a
-Dirichlet prior that counts each transition and each emission `smoothing` times beforehand; then what never
-rises and falls is the likelihood plus the logarithm of that prior.
+With `smoothing` 0 this is maximum likelihood. Above 0 it is the mode under a Dirichlet prior that counts each
+transition and each emission `smoothing` times in advance; then the likelihood plus the log prior never
+decreases.
 
-Every row is computed by itself, to the same bits whichever rows are beside it: parameter servers divide them.
+Every row is computed independently, so the bits do not depend on how parameter servers divide the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.train.hmm.exact_sum import Counts
 
 
 def maximise(counts: Counts, before: HmmWeights, smoothing: float) -> HmmWeights:
-    """Return the next probabilities. A state that is expected nowhere keeps what it had: any would do."""
+    """Return the next probabilities. A state with no expected counts keeps its row."""
     emission_KV = counts.emission_VK.T.contiguous().numpy()
     return HmmWeights(
         start_K=likeliest(counts.start_K.numpy(), before.start_K, smoothing),
@@ -29,7 +29,7 @@ def maximise(counts: Counts, before: HmmWeights, smoothing: float) -> HmmWeights
 
 
 def likeliest(counts: Array, before: Array, smoothing: float) -> Array:
-    """Let every row of counts sum to 1; one without any keeps what it was."""
+    """Normalise every row of counts; a row of zeros keeps its previous value."""
     smoothed = counts + smoothing
     total = smoothed.sum(-1, keepdims=True)
     found: Array = np.where(total > 0, smoothed / np.where(total > 0, total, 1.0), before)
@@ -37,13 +37,13 @@ def likeliest(counts: Array, before: Array, smoothing: float) -> Array:
 
 
 def log_prior(weights: HmmWeights, smoothing: float) -> float:
-    """Return the logarithm of the prior, but for a constant; 0 without smoothing."""
+    """Return the log prior up to a constant; 0 without smoothing."""
     rows = [total for table in weights.tables.values() for total in log_rows(table)] if smoothing else []
     return log_prior_of(rows, smoothing)
 
 
 def log_prior_of(rows: Iterable[float], smoothing: float) -> float:
-    """Return it from the sums of the logarithms of all rows, in whatever order they come."""
+    """Return the log prior from the row sums of logarithms, which may come in any order."""
     return smoothing * math.fsum(rows) if smoothing else 0.0
 
 

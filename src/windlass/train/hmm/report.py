@@ -1,4 +1,4 @@
-"""What a hidden Markov run tells of itself, and what it leaves behind."""
+"""Events, evaluations and the final model of a hidden Markov run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from windlass.train.hmm.text import text_of_corpus
 from windlass.train.machine_flops import known_peak
 from windlass.train.result import SpecialTokens, save_directory
 
-TELL_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 SAMPLE_TOKENS = 48
 
 
@@ -42,28 +42,28 @@ class HmmReport:
         self.threads = threads
         self.corpus = load_corpus(Path(run.corpus))
         self.text = text_of_corpus(self.corpus, run.shape.context)
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def first(self) -> HmmWeights:
-        """Return the probabilities to begin with."""
+        """Return the initial probabilities."""
         job = self._run.job
-        place_process(MachineSpec(device="cpu"), threads=1)  # several find other classes
-        self._record.tell_progress(Progress("initial", 0, 1, "points"))
+        place_process(MachineSpec(device="cpu"), threads=1)  # several threads would round differently
+        self._record.emit_progress(Progress("initial", 0, 1, "points"))
         found = initial_weights(job.model.hmm, self.text, self.shape.vocabulary, job.seed)
-        self._record.tell_progress(Progress("initial", 1, 1, "points"))
+        self._record.emit_progress(Progress("initial", 1, 1, "points"))
         return found
 
     def evaluate(self, weights: HmmWeights, step: int, sequences: int | None) -> Evaluation:
-        """Measure on held-out text, and show what the model would write."""
+        """Evaluate on held-out text, and log samples."""
         model = HiddenMarkov(self.shape, weights)
         result = evaluate_model(model, self.corpus.validation, sequences, self.report)
-        self._record.tell("evaluation", step=step, **asdict(result))
+        self._record.emit("evaluation", step=step, **asdict(result))
         self._record.plot(step, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte)
         self._show(model, step)
         return result
 
     def export(self, weights: HmmWeights, state: Progressed, result: Evaluation, **more: Any) -> None:
-        """Write the model, and tell that the run is over."""
+        """Write the model and log `finished`."""
 
         def write(writer: DirectoryWriter, special_tokens: SpecialTokens) -> Shape:
             write_model(writer, self.shape, weights.astype(np.float32), special_tokens)
@@ -72,10 +72,10 @@ class HmmReport:
         done = self._run.model_copy(update={"steps": state.step})
         path = save_directory(self._folder, done, write, self.corpus, result)
         facts = {"step": state.step, "train_s": round(state.train_s, 2), "model": str(path), **more}
-        self._record.tell("finished", durable=True, **facts)
+        self._record.emit("finished", durable=True, **facts)
 
-    def tell_start(self, workers: int, **more: Any) -> None:
-        self._record.tell(
+    def emit_start(self, workers: int, **more: Any) -> None:
+        self._record.emit(
             "started",
             parameters=self.shape.parameters,
             steps=self._run.steps,
@@ -87,13 +87,13 @@ class HmmReport:
             **more,
         )
 
-    def tell_step(
+    def emit_step(
         self, run: Run, ascent: Ascent, loss: float, seconds: float, workers: int, **more: Any
     ) -> None:
         """`loss` is that of the probabilities before this iteration."""
         step, speed = ascent.state.step, self.text.tokens / seconds
         peak = known_peak(torch.device("cpu")) * self.threads * workers
-        self._record.tell(
+        self._record.emit(
             "step",
             step=step,
             steps=run.steps,
@@ -107,18 +107,18 @@ class HmmReport:
         )
         self._record.plot(step, train__loss=loss, train__tokens_per_s=speed)
 
-    def tell_end(self, ascent: Ascent, impossible: int) -> None:
-        """Tell what is wrong with an iteration, and why it was the last."""
+    def emit_end(self, ascent: Ascent, impossible: int) -> None:
+        """Warn about impossible sequences, and log `converged` if this was the last iteration."""
         if impossible:
-            self._record.tell("warning", message=_impossible(impossible, self.text.count))
+            self._record.emit("warning", message=_impossible(impossible, self.text.count))
         if ascent.reason is not None:
-            self._record.tell("converged", step=ascent.state.step, gain=ascent.gain, reason=ascent.reason)
+            self._record.emit("converged", step=ascent.state.step, gain=ascent.gain, reason=ascent.reason)
 
     def report(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
-            self._record.tell_progress(progress)
+        if now - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = now
+            self._record.emit_progress(progress)
 
     def _show(self, model: HiddenMarkov, step: int) -> None:
         job, tokenizer = self._run.job, self.corpus.tokenizer
@@ -128,9 +128,9 @@ class HmmReport:
             state_S = model.read(model.first(), ids)[-1] if len(ids) else None
             tokens_T, _ = model.sample(SAMPLE_TOKENS, random, state_S)
             text = prompt + tokenizer.decode(tokens_T.tolist())
-            self._record.tell("sample", step=step, text=text)
+            self._record.emit("sample", step=step, text=text)
             self._record.plot_text(step, "sample", text)
 
 
 def _impossible(count: int, total: int) -> str:
-    return f"{count} of {total} sequences are impossible as things stand; raise [model.hmm] smoothing"
+    return f"{count} of {total} sequences have probability 0 under the model; raise [model.hmm] smoothing"

@@ -1,7 +1,7 @@
-"""What people ask of a hidden Markov run while it goes on, taken between iterations.
+"""Runtime settings of a hidden Markov run, applied between iterations.
 
-How many iterations, how often to evaluate and to save, a pause and an end can be asked for. Whatever belongs
-to gradients is refused, and the journal says so.
+Users may change the number of iterations and the intervals of evaluation and checkpoints, and pause or stop
+the run. Settings of gradient training are refused, and the journal says so.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from windlass.train.settings_file import answered_before, load_request, newest_r
 
 LOOK_EVERY_S = 0.2
 FOREIGN = ("sync", "learning_rate", "micro_batch_sequences")
-"""Settings that only a run that learns by gradients has."""
+"""Settings of gradient training."""
 
 
 class HmmSettings:
-    """The requests to one run. All processes ask together; rank 0 reads them."""
+    """The settings requests of one run. All processes poll together; rank 0 reads the files."""
 
-    def __init__(self, folder: Path, planned: Run, crew: ProcessGroup, record: EventLog) -> None:
-        self._folder, self._planned, self._crew, self._record = folder, planned, crew, record
+    def __init__(self, folder: Path, planned: Run, group: ProcessGroup, record: EventLog) -> None:
+        self._folder, self._planned, self._group, self._record = folder, planned, group, record
         self._taken = 0
         self._settings: Settings | None = None
 
-    def heed(self, step: int, stopped: Callable[[], bool]) -> tuple[Run, bool]:
-        """Take the newest request, and wait while it is to pause; return the run as it shall be done, and
-        whether it shall stop."""
+    def apply_newest(self, step: int, stopped: Callable[[], bool]) -> tuple[Run, bool]:
+        """Apply the newest request and wait while the run is paused; return the run with its settings, and
+        whether to stop."""
         self._take_newest(step)
-        stop = self._asked_to_stop(stopped)
+        stop = self._stop_requested(stopped)
         if self._settings is not None and self._settings.paused and not stop:
-            self._record.tell("paused", step=step, by=self._settings.by)
+            self._record.emit("paused", step=step, by=self._settings.by)
             while self._settings.paused and not stop:
                 time.sleep(LOOK_EVERY_S)
                 self._take_newest(step)
-                stop = self._asked_to_stop(stopped)
+                stop = self._stop_requested(stopped)
             if not stop:
-                self._record.tell("unpaused", step=step, by=self._settings.by)
+                self._record.emit("unpaused", step=step, by=self._settings.by)
         return applied(self._planned, self._settings), stop
 
-    def _asked_to_stop(self, stopped: Callable[[], bool]) -> bool:
+    def _stop_requested(self, stopped: Callable[[], bool]) -> bool:
         own = bool(stopped()) or (self._settings is not None and self._settings.stop)
-        return any(self._crew.share(own))
+        return any(self._group.all_gather_json(own))
 
     def _take_newest(self, step: int) -> None:
-        """One that cannot be read is warned about once: it must not end the run."""
-        told = self._crew.share(_load(self._folder) if self._crew.rank == 0 else None)[0]
-        if told["id"] <= self._taken:
+        """Warn once about a request that cannot be read: it must not end the run."""
+        request = self._group.all_gather_json(_load(self._folder) if self._group.rank == 0 else None)[0]
+        if request["id"] <= self._taken:
             return
-        self._taken = told["id"]
-        if "reason" in told:
-            self._record.tell("warning", message=f"settings {told['id']} not taken: {told['reason']}")
+        self._taken = request["id"]
+        if "reason" in request:
+            self._record.emit("warning", message=f"settings {request['id']} not applied: {request['reason']}")
             return
-        self._take(Settings.model_validate(told), step)
+        self._take(Settings.model_validate(request), step)
 
     def _take(self, settings: Settings, step: int) -> None:
         foreign = next((key for key in FOREIGN if getattr(settings, key) is not None), None)
@@ -71,14 +71,14 @@ class HmmSettings:
         }
         if foreign is not None:
             reason = f"a hidden Markov run has no {foreign}"
-            self._record.tell("warning", message=f"settings {settings.id} not taken: {reason}")
-            self._record.tell("settings", changed={}, before={}, refused=reason, **facts)
+            self._record.emit("warning", message=f"settings {settings.id} not applied: {reason}")
+            self._record.emit("settings", changed={}, before={}, refused=reason, **facts)
             return
-        known, before = answered_before(self._folder) if self._crew.rank == 0 else (settings.id, AS_PLANNED)
+        known, before = answered_before(self._folder) if self._group.rank == 0 else (settings.id, AS_PLANNED)
         self._settings = settings
         if settings.id > known:
             changed, was = difference(before, settings.values)
-            self._record.tell("settings", changed=changed, before=was, **facts)
+            self._record.emit("settings", changed=changed, before=was, **facts)
 
 
 def _load(folder: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""One pass of the E-step through a corpus, or through this worker's part of it.
+"""One pass of the E-step over a corpus, or over this worker's share of it.
 
-The corpus is divided into blocks of sequences that depend on the model's sizes alone. Workers take every so-
-manyth block, the threads of a worker whichever comes next, each block computed by one thread.
+The corpus is divided into blocks of sequences that depend on the model's sizes alone. Worker i of n takes
+blocks i, i + n, i + 2n, ...; the threads of a worker take them from one queue, and one thread computes each
+block.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from windlass.train.hmm.expectation import HmmTables, block_sequences, expect, t
 from windlass.train.hmm.text import HmmText, Tokens
 
 AHEAD = 2
-"""Blocks that wait for each thread: read while others compute, few enough to stop soon."""
+"""Blocks queued for each thread: read while others compute, few enough to stop soon."""
 
 
 def sweep(
@@ -33,8 +34,8 @@ def sweep(
     report: Report = silent,
     stopped: Callable[[], bool] = lambda: False,
 ) -> ExactSums | None:
-    """Return the sums over this worker's share (which, of how many) of the blocks, or over `only` those of
-    some numbers; None if it was stopped."""
+    """Return the sums over this worker's share (index, number of workers) of the blocks, or over the blocks
+    `only`; None if it was stopped."""
     tally = ExactSums(weights.states, weights.vocabulary, text.tokens)
     tables, done = tables_of(weights, dtype), 0
     blocks = blocks_of(weights.states, text)
@@ -70,6 +71,6 @@ def _one(tables: HmmTables, tally: ExactSums, tokens_NT: Tokens) -> int:
 
 
 def _compute_alone() -> None:
-    """Numbers too small for the exponent become 0: as denormal ones they take a hundred times longer."""
+    """Flush denormal numbers to 0: computing with them takes a hundred times longer."""
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""Says which hidden state is behind each token of a text, for `windlass tag`. Nothing here loads torch.
+"""Finds the hidden state of each token of a text, for `windlass tag`. Nothing here loads torch.
 
-Input: a model directory with its tokenizer, and a text. Output: the likeliest states, taken together, and
-what each of them stands for.
+Input: a model directory with its tokenizer, and a text. Output: the likeliest sequence of states, and the
+tokens that each state emits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.models.recurrent_state import Ids
 from windlass.spec.errors import BadInput
 
 SETTLED = 200
-"""Steps after which a chain of states has forgotten where it began."""
+"""Steps after which the chain of states is taken to be stationary."""
 
 
 def tag_text(directory: Path, text: str | None, listed: int) -> dict[str, Any]:
@@ -27,18 +27,18 @@ def tag_text(directory: Path, text: str | None, listed: int) -> dict[str, Any]:
     family = str(read_config(directory).get("model_type"))
     if family != "windlass-hmm":
         raise BadInput(
-            f"{directory}: is a model of type '{family}', which has no hidden states",
+            f"{directory} is a model of type '{family}', which has no hidden states",
             hint='train one with [model] family = "hmm"',
         )
     model, tokenizer = load(directory), load_tokenizer(directory)
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     wanted = np.arange(model.shape.states)
     if text is not None:
-        told, states_T = _tagged(model, tokenizer, text)
+        result, states_T = _tagged(model, tokenizer, text)
         wanted = np.unique(states_T)
     if listed:
-        told["states"] = _described(model, tokenizer, wanted, listed)
-    return told
+        result["states"] = _described(model, tokenizer, wanted, listed)
+    return result
 
 
 def _tagged(model: HiddenMarkov, tokenizer: Tokenizer, text: str) -> tuple[dict[str, Any], Ids]:
@@ -54,14 +54,14 @@ def _tagged(model: HiddenMarkov, tokenizer: Tokenizer, text: str) -> tuple[dict[
 
 
 def _loss(model: HiddenMarkov, ids: Ids) -> float | None:
-    """Return nats per token, of those that have one before them; None where none has."""
+    """Return the mean loss in nats per token, without the first; None for a text of one token."""
     if len(ids) < 2:
         return None
     return float(-model.logprobs(ids[None, :-1], ids[None, 1:]).mean())
 
 
 def _described(model: HiddenMarkov, tokenizer: Tokenizer, states: Ids, listed: int) -> list[dict[str, Any]]:
-    """Say of some states how often they come in any text, and what they emit."""
+    """Return the stationary share of each state and its likeliest tokens."""
     share_K = model.weights.start_K.astype(np.float64)
     for _ in range(SETTLED):
         share_K = share_K @ model.weights.transition_KK

@@ -1,7 +1,7 @@
-"""What a checkpoint of a hidden Markov run can be held to, for train.checkpoint_verify.
+"""Verifies a checkpoint of a hidden Markov run, for train.checkpoint_verify.
 
-Its probabilities must be those that the run told a loss of: in an evaluation at that step, or in the
-iteration after it, whose loss is that of exactly these probabilities on the whole training text.
+The loss of its probabilities must equal the one in the journal: that of an evaluation at that step, or that
+of the next iteration, which is the loss of exactly these probabilities on the whole training text.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from windlass.train.hmm.sweep import sweep
 from windlass.train.hmm.text import text_of_corpus
 
 TOLERANCE = 1e-5
-"""Of the loss, relative; processors of another kind round otherwise."""
+"""Relative, of the loss; other processors round differently."""
 FEW_SEQUENCES = 4
 
 
 @dataclass(frozen=True)
 class RecordedLoss:
-    """A loss as computed now, and as the run told it, if it did."""
+    """A recomputed loss, and the one in the journal (None if there is none)."""
 
     step: int
     loss: float
@@ -46,7 +46,7 @@ class RecordedLoss:
 
 
 def hold(folder: Path, run: Run, path: Path) -> RecordedLoss:
-    """Load a checkpoint, every byte checked, and compute again what the run said of it."""
+    """Load a checkpoint, verifying every byte, and recompute the loss that the journal has."""
     assert isinstance(run.shape, HmmShape)
     weights, state = load_checkpoint(path)
     evaluation = following = None

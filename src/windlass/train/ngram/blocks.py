@@ -1,8 +1,7 @@
 """Tokens to counted windows: the first stage, a pure function of a block of text.
 
-A window is `order` tokens from one place on. It ends early at the end of its document; what would follow
-is 0. Ids are packed into 64-bit words, the first token highest, so that sorted keys are n-grams sorted by
-their words.
+A window is `order` consecutive tokens. It ends early at the end of its document and is padded with 0. Ids are
+packed into 64-bit words, the first token highest, so that sorted keys are n-grams sorted by their words.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Packing:
 
     @property
     def per(self) -> int:
-        """Ids in one 64-bit word, at most as many as there are: the first one's bits are the leading ones."""
+        """Ids in one 64-bit word; the first id has the leading bits."""
         return min(self.order, 64 // self.bits)
 
     @property
@@ -62,7 +61,7 @@ class Counted:
 
 
 def count_block(tokens: Ids, windows: int, packing: Packing) -> Counted:
-    """Count the windows that begin with the first `windows` tokens; those behind are there to end them."""
+    """Count the windows that begin with the first `windows` tokens; further tokens only complete them."""
     return counted(pack(tokens, windows, packing), packing)
 
 
@@ -93,7 +92,7 @@ def pack(tokens: Ids, windows: int, packing: Packing, *, native: bool = True) ->
 
 
 def counted(keys: Keys, packing: Packing, *, native: bool = True) -> Counted:
-    """Sort keys and count equal ones. The keys given are used up."""
+    """Sort keys and count equal ones. Sorts the given array in place."""
     shared = ours() if native else None
     if shared is None:
         return _summed(keys, np.ones(len(keys), np.uint64))
@@ -104,7 +103,7 @@ def counted(keys: Keys, packing: Packing, *, native: bool = True) -> Counted:
 
 
 def merged(runs: Sequence[Counted], *, native: bool = True) -> Counted:
-    """Merge sorted runs into one, adding up the counts of what is in several."""
+    """Merge sorted runs into one, adding up the counts of equal keys."""
     shared = ours() if native else None
     if len(runs) == 1:
         return runs[0]

@@ -5,9 +5,9 @@
     3 link       suffixes and adjusted counts
     4 estimate   the arrays of the model
 
-Input: a source of tokens and Settings. Output: Estimates. A build that is stopped or killed goes on where
-it was: what is committed stays, what is not is made again. The bytes of the result depend on the text and
-the model that is wanted, not on memory, blocks or processes.
+Input: a TokenSource and CountSettings. Output: Estimates. A build that was stopped or killed resumes:
+committed stages are kept, the others are repeated. The bytes of the result depend on the text and the model
+settings, not on memory, blocks or processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from windlass.store.manifest import DirectoryWriter, load_manifest
 from windlass.store.store_dir import StoreDir
 from windlass.train.ngram.blocks import Counted
 from windlass.train.ngram.estimate import Estimates, Statistics, estimate
-from windlass.train.ngram.executor import CountExecutor, CountTask, WindowRange, pool_hands, runs_in
+from windlass.train.ngram.executor import (
+    CountExecutor,
+    CountTask,
+    WindowRange,
+    process_pool_executor,
+    runs_in,
+)
 from windlass.train.ngram.links import write_links
 from windlass.train.ngram.mmap_arrays import Tree
 from windlass.train.ngram.runs import MIN_CHUNK, merge_runs, write_run
@@ -44,22 +50,22 @@ class Build:
     folder: Path
     report: Report = silent
     stopped: Callable[[], bool] = lambda: False
-    hands: CountExecutor = pool_hands
-    """Who counts the blocks."""
+    executor: CountExecutor = process_pool_executor
+    """Counts the blocks."""
 
-    def run(self, told: Callable[[int], None] = lambda stage: None) -> Estimates | None:
-        """Do what is left to do, calling `told` with each stage that is done; return None when stopped."""
+    def run(self, on_stage: Callable[[int], None] = lambda stage: None) -> Estimates | None:
+        """Run the remaining stages, calling `on_stage` after each; return None when stopped."""
         check_source(self.source, self.settings.packing.end)
         self._settle()
         try:
             for number, stage in enumerate((self._count, self._merge, self._link), start=1):
                 stage()
-                told(number)
-                self._heed()
+                on_stage(number)
+                self._raise_if_stopped()
             made = self._estimate()
         except _Stopped:
             return None
-        told(len(STAGES))
+        on_stage(len(STAGES))
         return made
 
     def clear(self) -> None:
@@ -79,7 +85,7 @@ class Build:
         ]
 
     def _settle(self) -> None:
-        """Go on with blocks as they were; clear away a build of anything else."""
+        """Resume with the recorded block size; remove a build of another text or model."""
         packing, place = self.settings.packing, StoreDir(self.folder)
         wanted = {"order": packing.order, "vocabulary": packing.vocabulary, "end": packing.end}
         wanted |= {"tokens": self.source.tokens}
@@ -94,12 +100,12 @@ class Build:
     def _is_done(self, stage: str) -> bool:
         return load_manifest(StoreDir(self.folder / stage)) is not None
 
-    def _tell(self, progress: Progress) -> None:
-        """Say how far it is, and stop here if that is wished: what is not committed is made again."""
+    def _report(self, progress: Progress) -> None:
+        """Report progress, and raise _Stopped if requested: uncommitted work is repeated later."""
         self.report(progress)
-        self._heed()
+        self._raise_if_stopped()
 
-    def _heed(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self.stopped():
             raise _Stopped
 
@@ -107,9 +113,9 @@ class Build:
         if self._is_done("tree"):
             return
         done = 0
-        for windows in self.hands(CountTask(self.source, self.settings, self.folder), self._blocks):
+        for windows in self.executor(CountTask(self.source, self.settings, self.folder), self._blocks):
             done += windows
-            self._tell(Progress("count", done, self.source.tokens, "tokens"))
+            self._report(Progress("count", done, self.source.tokens, "tokens"))
 
     def _merge(self) -> None:
         if self._is_done("tree"):
@@ -144,7 +150,7 @@ class Build:
         for piece in stream:
             yield piece
             done += int(piece.counts.sum())
-            self._tell(Progress("merge", done, total, "tokens"))
+            self._report(Progress("merge", done, total, "tokens"))
 
     def _link(self) -> None:
         if self._is_done("links"):
@@ -153,14 +159,14 @@ class Build:
         shutil.rmtree(folder, ignore_errors=True)
         writer = DirectoryWriter(StoreDir(folder))
         end, chunk = self.settings.packing.end, self.settings.chunk
-        write_links(writer, folder, self._tree, end, chunk=chunk, report=self._tell)
+        write_links(writer, folder, self._tree, end, chunk=chunk, report=self._report)
         writer.commit()
 
     def _estimate(self) -> Estimates:
         statistics = Statistics(self._tree, self.folder / "links", self.settings.thresholds)
         estimates = Estimates(self.folder / "estimates", self.settings.packing.vocabulary)
-        return estimate(statistics, estimates, chunk=self.settings.chunk, report=self._tell)
+        return estimate(statistics, estimates, chunk=self.settings.chunk, report=self._report)
 
 
 class _Stopped(Exception):
-    """Leaves the stages when stopping is wished."""
+    """Leaves the stages after a stop request."""

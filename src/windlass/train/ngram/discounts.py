@@ -1,8 +1,8 @@
-"""How much is taken from each count for what was never seen: modified Kneser-Ney (Chen and Goodman 1998).
+"""Discounts of modified Kneser-Ney smoothing (Chen and Goodman 1998).
 
 Discounts of an order follow from how many of its n-grams have the counts 1, 2, 3 and 4 (equation 26
 there). Little or artificial text may have none of these; then fixed discounts are used, as KenLM's
---discount_fallback does, and said.
+--discount_fallback does, with a warning.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FALLBACK = (0.5, 1.0, 1.5)
 
 @dataclass(frozen=True)
 class Discounts:
-    """What is taken from counts of 1, of 2, and of 3 and more."""
+    """The discounts of counts of 1, of 2, and of 3 and more."""
 
     amounts: tuple[float, float, float]
     why_fallback: str | None = None
 
     def of(self, counts: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Return what is taken from each count; nothing from 0."""
+        """Return the discount of each count; 0 for 0."""
         return np.array([0.0, *self.amounts])[np.minimum(counts, np.uint64(3)).astype(np.int64)]
 
 
@@ -37,5 +37,5 @@ def discounts_of(counts_of_counts: tuple[int, int, int, int]) -> Discounts:
     amounts = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
     out = [f"{d:.3g} from {i}" for i, d in enumerate(amounts, start=1) if not 0 < d <= i]
     if out:
-        return Discounts(FALLBACK, f"the counts ask to take {out[0]}")
+        return Discounts(FALLBACK, f"the formula gives an impossible discount of {out[0]}")
     return Discounts(amounts)

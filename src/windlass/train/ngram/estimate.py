@@ -30,7 +30,7 @@ Shares = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the estimates come from."""
+    """The counts from which the model is estimated."""
 
     tree: Tree
     links: Path
@@ -64,7 +64,7 @@ class Statistics:
 
 @dataclass
 class Estimates:
-    """The arrays of a model as they come into being, in files of a scratch directory."""
+    """The arrays of a model under construction, in files of a scratch directory."""
 
     folder: Path
     vocabulary: int
@@ -101,7 +101,7 @@ class Estimates:
 def estimate(
     statistics: Statistics, estimates: Estimates, *, chunk: int, report: Report = silent
 ) -> Estimates:
-    """Make every array of the model."""
+    """Compute every array of the model."""
     tree = statistics.tree
     estimates.begin()
     _unigrams(statistics, estimates, chunk)
@@ -145,10 +145,10 @@ class _Order:
         self._prunes = statistics.thresholds[order - 1] > 0
         self._nodes = 0
         self.ranks = self._new_ranks()
-        """Where each node went, when some are left out."""
+        """New index of each node after pruning; None without pruning."""
 
     def work(self) -> Iterator[int]:
-        """Estimate piece after piece; yield how many n-grams each had."""
+        """Estimate in pieces; yield the number of n-grams of each."""
         begins = self._statistics.tree.begins(self._order - 1)
         linear = mapped(_linear(self._estimates, self._order), "<f4", length=int(begins[-1]))
         for kind in ("words", "suffixes", "probabilities"):
@@ -212,7 +212,7 @@ class _Order:
 
 
 def _summed(values: Shares, starts: NDArray[np.int64]) -> Shares:
-    """Return the sum of each stretch, 0 of an empty one. None depends on where the arrays were cut."""
+    """Return the sum of each segment, 0 for an empty one. The sums do not depend on where arrays were cut."""
     sums = np.zeros(len(starts) - 1)
     full = np.flatnonzero(np.diff(starts))
     if len(full):
@@ -221,7 +221,7 @@ def _summed(values: Shares, starts: NDArray[np.int64]) -> Shares:
 
 
 def _log10(shares: Shares) -> NDArray[np.float32]:
-    """Rounding may lift a certainty above 1 by a hair; no probability is."""
+    """Clamp at 0: rounding may lift a probability slightly above 1."""
     return np.minimum(np.log10(shares), 0.0).astype(np.float32)
 
 
@@ -235,10 +235,10 @@ def _save_linear(estimates: Estimates, order: int, shares: NDArray[np.float32]) 
 
 def _note(estimates: Estimates, order: int, discounts: Discounts) -> None:
     if discounts.why_fallback is not None:
-        told = ", ".join(f"{d:g}" for d in discounts.amounts)
+        amounts = ", ".join(f"{d:g}" for d in discounts.amounts)
         estimates.notes.append(
             f"order {order}: the text is too small or too regular for its own discounts"
-            f" ({discounts.why_fallback}); taking {told} from counts of 1, 2 and more"
+            f" ({discounts.why_fallback}); subtracting {amounts} from counts of 1, 2 and more"
         )
 
 

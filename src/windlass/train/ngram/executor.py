@@ -1,7 +1,7 @@
-"""Who counts blocks: processes of this machine here, a cluster in on_beam.py.
+"""Executors that count blocks: processes of this machine here, a cluster in on_beam.py.
 
-Input: blocks of a text. Output: sorted runs, each a committed directory. The counting itself
-is a pure function of the block (blocks.py), whoever does it.
+Input: blocks of a text. Output: sorted runs, each a committed directory. Counting is a pure function of the
+block (blocks.py), so every executor gives the same result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WindowRange:
 
 @dataclass(frozen=True)
 class CountTask:
-    """What is counted, and where the runs go."""
+    """The text to count, and the directory for the runs."""
 
     source: TokenSource
     settings: CountSettings
@@ -46,18 +46,18 @@ class CountTask:
 
 
 CountExecutor = Callable[[CountTask, Sequence[WindowRange]], Iterator[int]]
-"""Counts blocks, or finds them counted; yields, as they are done, how many windows they had."""
+"""Counts the blocks that are not yet counted; yields the number of windows of each as it is done."""
 
 BUCKETS = "buckets"
-"""A directory of runs that were made from all blocks together; it is there once they are whole."""
+"""A directory of runs made from all blocks together; it appears when they are complete."""
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the runs of a text that is counted."""
+    """Return the runs of a counted text."""
     return sorted((folder / BUCKETS).glob("*")) or sorted(folder.glob("block-*"))
 
 
-def pool_hands(task: CountTask, blocks: Sequence[WindowRange]) -> Iterator[int]:
+def process_pool_executor(task: CountTask, blocks: Sequence[WindowRange]) -> Iterator[int]:
     """Count in processes of this machine; each block becomes a run, committed as soon as it is counted."""
     whole = (task.folder / BUCKETS).exists()
     left = [b for b in blocks if not whole and load_manifest(StoreDir(task.folder / b.name)) is None]
@@ -75,7 +75,7 @@ def counted_block(source: TokenSource, block: WindowRange, packing: Packing) -> 
 
 
 class _Worker:
-    """What a process keeps between blocks."""
+    """State that a process keeps between blocks."""
 
     source: TokenSource
     packing: Packing

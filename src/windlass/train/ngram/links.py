@@ -4,8 +4,8 @@ Input: the tree. Output: for each order k from 2 on suffixes-k (u32), and for ea
 adjusted-k (u64): how many different tokens come before an n-gram, or, where it begins a document and so
 nothing comes before it, how often it was seen.
 
-The suffix of w1..wk is a child of the suffix of w1..w(k-1), which is known from the order below; parents
-go in order, so the searches sweep through that order again and again, from its beginning to its end.
+The suffix of w1..wk is a child of the suffix of w1..w(k-1), which is known from the order below. Parents are
+visited in order, so the searches read that order sequentially.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays in the files of a committed stage, mapped: the kernel keeps or drops their pages, not we."""
+"""Memory-mapped arrays in the files of a committed stage; the kernel manages their pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ assert MAX_ORDER < 10, "names of files end in one digit"
 
 
 def mapped(path: Path, kind: str, *, length: int | None = None) -> NDArray[Any]:
-    """Map a file of numbers; with a length, make it, of zeros, to be written to."""
+    """Map a file of numbers; with a length, create it filled with zeros and writable."""
     if length is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         return np.memmap(path, kind, "w+", shape=(length,)) if length else _empty(path, kind)
@@ -38,7 +38,7 @@ def adopt(writer: DirectoryWriter, array: NDArray[Any], name: str) -> None:
 
 @dataclass(frozen=True)
 class Tree:
-    """What tree.py wrote."""
+    """The files that tree.py wrote."""
 
     folder: Path
     order: int
@@ -71,11 +71,12 @@ class Tree:
             yield order, slice(first, last)
 
 
-def parents_of(begins: NDArray[np.uint32], most: int) -> Iterator[tuple[int, int]]:
-    """Divide parents into ranges [first, last) with about `most` children together, or as many as one has."""
+def parents_of(begins: NDArray[np.uint32], max_children: int) -> Iterator[tuple[int, int]]:
+    """Divide parents into ranges [first, last) with about `max_children` children each; at least one
+    parent."""
     first, last = 0, len(begins) - 1
     while first < last:
-        until = int(np.searchsorted(begins, int(begins[first]) + most, side="right")) - 1
-        until = min(max(until, first + 1), first + most, last)
+        until = int(np.searchsorted(begins, int(begins[first]) + max_children, side="right")) - 1
+        until = min(max(until, first + 1), first + max_children, last)
         yield first, until
         first = until

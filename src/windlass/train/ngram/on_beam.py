@@ -2,10 +2,10 @@
 
     blocks -> counted, as everywhere (executor.py) -> by the hash of the window -> merged -> SCRATCH/NNNNNN
 
-Equal windows meet in one bucket, so the runs have nothing in common and the merge that follows, on the
-machine that asked, gives the same stream, and so the same model, as counting there. Workers read the
-corpus where it lies and leave their runs in a scratch place that all of them reach; a bundle that Beam
-runs twice writes the same bytes twice.
+Equal windows go to one bucket, so the runs are disjoint, and the merge that follows on the submitting machine
+gives the same stream, and so the same model, as counting there. Workers read the corpus in place and write
+their runs to a scratch directory that all of them can reach; a bundle that Beam runs twice writes the same
+bytes twice.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class BeamCountExecutor:
-    """Counts with any of Beam's runners, in a scratch place that its workers reach."""
+    """Counts with any of Beam's runners, in a scratch directory that its workers can reach."""
 
     runner: BeamRunner
     scratch: str
 
     def __call__(self, task: CountTask, blocks: Sequence[WindowRange]) -> Iterator[int]:
-        """Count all blocks together: they are one stage, committed when the pipeline ends."""
+        """Count all blocks in one pipeline, committed when it ends."""
         windows = sum(block.windows for block in blocks)
         if (task.folder / BUCKETS).exists():
             yield windows
@@ -60,7 +60,7 @@ class BeamCountExecutor:
 
 
 def _fetch(place: StoreDir, target: Path) -> None:
-    """Bring the runs here, checked; they appear all together."""
+    """Download and verify the runs; they appear atomically."""
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     for name in place.folders():
@@ -73,7 +73,7 @@ def _fetch(place: StoreDir, target: Path) -> None:
 
 @dataclass(frozen=True)
 class CountBlock:
-    """Counts one block and deals its windows out by their hash."""
+    """Counts one block and partitions its windows by hash."""
 
     source: TokenSource
     packing: Packing
@@ -89,7 +89,7 @@ class CountBlock:
 
 @dataclass(frozen=True)
 class MergeBucket:
-    """Merges what blocks have of one bucket and commits it as a run."""
+    """Merges the windows of one bucket from all blocks and commits them as a run."""
 
     scratch: str
 
@@ -103,7 +103,7 @@ class MergeBucket:
 
 
 def bucket_of(keys: Keys, buckets: int) -> NDArray[np.int64]:
-    """Return the bucket of each window; it depends on nothing but the window."""
+    """Return the bucket of each window, a hash of the window alone."""
     mixed = np.zeros(len(keys), np.uint64)
     for part in keys.T:
         mixed = (mixed ^ part) * MIX

@@ -1,8 +1,8 @@
 """Counted windows on disk, and many sorted runs merged into one stream.
 
-A run is a committed directory with a file of keys and one of counts. Merging reads a chunk of every run
-at a time: up to the least of the chunks' last keys everything is there, so that much is merged and handed
-on. Memory is a chunk for each run, however long the runs are.
+A run is a committed directory with a file of keys and one of counts. Merging reads a chunk of every run at a
+time: all keys up to the smallest of the chunks' last keys are in memory, so these are merged and yielded.
+Memory is one chunk per run, however long the runs are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIN_CHUNK = 1 << 12
 
 @dataclass
 class StoredRun:
-    """A run that is read from its directory, from the beginning on."""
+    """A run that is read sequentially from its directory."""
 
     folder: Path
     parts: int
@@ -33,11 +33,11 @@ class StoredRun:
         self._at = 0
 
     def __len__(self) -> int:
-        """How many windows are left."""
+        """Return the number of windows left to read."""
         return self._length - self._at
 
     def take(self, count: int) -> Counted:
-        """Read the next windows; nothing is kept mapped, so what was handed on is gone."""
+        """Read the next windows. Nothing stays mapped."""
         count, at = min(count, len(self)), 8 * self._at
         keys = np.fromfile(self.folder / KEYS, np.uint64, count * self.parts, offset=at * self.parts)
         counts = np.fromfile(self.folder / COUNTS, np.uint64, count, offset=at)
@@ -46,7 +46,7 @@ class StoredRun:
 
 
 def write_run(folder: Path | str, pieces: Iterable[Counted]) -> int:
-    """Write sorted windows as a committed directory; return how many there are."""
+    """Write sorted windows as a committed directory; return their number."""
     writer, length = DirectoryWriter(StoreDir(folder)), 0
     with writer.writing(KEYS) as keys, writer.writing(COUNTS) as counts:
         for piece in pieces:
@@ -58,11 +58,12 @@ def write_run(folder: Path | str, pieces: Iterable[Counted]) -> int:
 
 
 def merge_runs(folders: Sequence[Path], packing: Packing, chunk: int) -> Iterator[Counted]:
-    """Yield all windows of some runs, sorted and each once; `chunk` windows of each run are in memory."""
+    """Yield all windows of some runs, sorted and without duplicates; `chunk` windows of each run are in
+    memory."""
     runs = [StoredRun(path, packing.parts) for path in folders]
     held = [run.take(chunk) for run in runs]
     while any(len(one) for one in held):
-        until = _least([one.keys[-1] for one, run in zip(held, runs, strict=True) if len(run)])
+        until = _smallest([one.keys[-1] for one, run in zip(held, runs, strict=True) if len(run)])
         cuts = [len(one) if until is None else _place_after(one.keys, until) for one in held]
         ready = [
             Counted(one.keys[:cut], one.counts[:cut]) for one, cut in zip(held, cuts, strict=True) if cut
@@ -79,7 +80,7 @@ def _refilled(held: Counted, cut: int, run: StoredRun, chunk: int) -> Counted:
     return Counted(np.concatenate([rest.keys, more.keys]), np.concatenate([rest.counts, more.counts]))
 
 
-def _least(keys: Sequence[Keys]) -> tuple[int, ...] | None:
+def _smallest(keys: Sequence[Keys]) -> tuple[int, ...] | None:
     return min((tuple(key.tolist()) for key in keys), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Which model is wanted, and how much is in hand at a time so that the memory given is enough."""
+"""Settings of a build: the model, and how much is processed at a time to stay within the memory limit."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from windlass.spec.units import format_bytes
 from windlass.train.ngram.blocks import Packing
 
 PROCESS_BYTES = 64 << 20
-"""What a process needs before it counts anything: the interpreter and numpy."""
+"""Memory of a process before it counts anything: the interpreter and numpy."""
 MIN_BLOCK, MAX_BLOCK = 1 << 16, 1 << 23
 SHARE = 1 << 20
-"""Windows that are counted sooner than a process is started for them."""
+"""Counting this many windows takes less time than starting a process for them."""
 MIN_MEMORY = 3 * PROCESS_BYTES
 NODE_BYTES = 160
-"""Of memory for each n-gram in hand while links and estimates are made."""
+"""Memory per n-gram in process while links and estimates are computed."""
 
 
 @dataclass(frozen=True)
 class CountSettings:
-    """Which model is wanted, and what may be used to make it."""
+    """The model to build, and the resources to build it with."""
 
     packing: Packing
     thresholds: tuple[int, ...]
     memory: int
     processes: int
     block: int | None = None
-    """Windows in one block; as many as the memory allows if left out."""
+    """Windows in one block; None for as many as the memory allows."""
 
     def __post_init__(self) -> None:
         if self.memory < MIN_MEMORY:
@@ -50,13 +50,13 @@ class CountSettings:
 
     @property
     def piece(self) -> int:
-        """How many windows are in hand when runs are merged into the tree."""
+        """Number of windows in process while runs are merged into the tree."""
         free = self.memory - 2 * PROCESS_BYTES
         return max(MIN_BLOCK, free // (3 * self._record_bytes + 40 + 14 * self.packing.order))
 
     @property
     def chunk(self) -> int:
-        """How many n-grams are in hand when links and estimates are made."""
+        """Number of n-grams in process while links and estimates are computed."""
         return min(1 << 20, max(1 << 12, (self.memory - 2 * PROCESS_BYTES) // (4 * NODE_BYTES)))
 
     @property

@@ -1,4 +1,4 @@
-"""Where tokens are counted: documents, each followed by the end token.
+"""Sources of the tokens to count: documents, each followed by the end token.
 
 A source is sent to other processes and opened there. Windows are taken from the text with one end token
 before it, so that the first document begins as all others do; the last end token begins nothing.
@@ -63,7 +63,7 @@ class ArraySource:
 
 
 def check_source(source: TokenSource, end: int) -> None:
-    """Refuse text whose last document does not end."""
+    """Refuse text that does not end with the end token."""
     if not source.tokens or int(source.read(source.tokens - 1, source.tokens)[0]) != end:
         raise BadInput("the text to count must be documents that each end with the end token")
 

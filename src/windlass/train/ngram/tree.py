@@ -41,7 +41,7 @@ class _Order:
     def __init__(self, writer: DirectoryWriter, stack: ExitStack, order: int, highest: int) -> None:
         self.nodes = 0
         self._open = np.uint64(0)
-        """The count of the newest node, of which more may come."""
+        """The count of the newest node, which may still grow."""
         self._words = stack.enter_context(writer.writing(f"words-{order}"))
         self._counts = stack.enter_context(writer.writing(f"counts-{order}"))
         self._begins: IO[bytes] | None = None
@@ -55,7 +55,7 @@ class _Order:
         begins: NDArray[Any] | None,
         before: np.uint64,
     ) -> None:
-        """Take new nodes with their counts, and `before`, which still belongs to the newest one so far."""
+        """Append nodes with their counts; `before` is added to the count of the newest node so far."""
         self._open += before
         if not len(words):
             return

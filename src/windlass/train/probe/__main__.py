@@ -2,9 +2,9 @@
 
     python -m windlass.train.probe [--quick] [--held] --rank R --world W --rendezvous HOST:PORT --cores a,b
 
-Input: who it is. Output: events as spec.protocol.entrypoint has them, at last everything that it measured;
-whoever started it (runs/planning/probe.py) puts the figures of all together. With --held it only tells what a
-model of some size holds in memory, for which it must be fresh.
+Input: rank and world. Output: events as in spec.protocol.entrypoint, and at the end all measurements; the
+parent (runs/planning/probe.py) combines the figures of all processes. With --held it only reports the memory
+that a model of some size takes, which needs a fresh process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     apply_affinity(member)
     import torch
 
-    # All that a training process imports, so that start-up and memory are those of one.
+    # Import what a training process imports, so that start-up time and memory are the same.
     importlib.import_module("windlass.train.loop")
     start_s = time.perf_counter() - begin
     torch.set_num_threads(len(member.cores))
@@ -48,7 +48,7 @@ def _held() -> dict[str, Any]:
 
 
 def _measured(member: RankInfo, *, quick: bool) -> dict[str, Any]:
-    """Measure everything. Each stage has a meeting of its own: groups of others that idle cost time too."""
+    """Measure everything. Each stage has its own process group: idle groups cost time too."""
     from windlass.train.probe import block_times as wholes
     from windlass.train.probe import kernel_times as parts
 
@@ -58,11 +58,11 @@ def _measured(member: RankInfo, *, quick: bool) -> dict[str, Any]:
     divisions: tuple[Division, ...] = ("plain", "sharded", "tp") if member.world > 1 else ("plain",)
     for division in divisions:
         with meet(division):
-            found["blocks"] += [one.model_dump() for one in wholes.blocks(effort, division)]
+            found["blocks"] += [measured.model_dump() for measured in wholes.blocks(effort, division)]
     emit({"event": "measured", "stage": "blocks"})
     for stage in ("products", "attentions", "streams", "updates", "exchanges"):
         with meet(stage):
-            found[stage] = [one.model_dump() for one in getattr(parts, stage)(effort)]
+            found[stage] = [measured.model_dump() for measured in getattr(parts, stage)(effort)]
         emit({"event": "measured", "stage": stage})
     with meet("handing"):
         found["handing_s"] = wholes.handing_s(effort, BlockTime.model_validate(found["blocks"][0]))
@@ -70,7 +70,7 @@ def _measured(member: RankInfo, *, quick: bool) -> dict[str, Any]:
 
 
 def _meetings(member: RankInfo) -> Callable[[str], AbstractContextManager[None]]:
-    """Return how to meet the others under a name, and to part again; alone there is nobody to meet."""
+    """Return a function that opens a named process group for a `with` block; a no-op for a single process."""
     import torch
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 

@@ -1,10 +1,10 @@
-"""Measures what the trainer itself takes for a micro-batch of small models, and the memory it holds.
+"""Measures the trainer's time for a micro-batch of small models, and the memory it takes.
 
 The parts of a step (kernel_times.py) do not add up to the whole: autograd, the allocator and torch's
-bookkeeping for divided tensors come on top, most where tensors are small. So whole passes are measured too,
-through the same Strategy that trains, at a few sizes; plan/local/overhead.py goes from parts to wholes by
-them. Models of two depths tell a layer from what there is once. Models that are divided compute little for
-what they exchange, so that what dividing adds stands out from the noise of computing.
+bookkeeping for sharded tensors come on top, most where tensors are small. So whole passes are measured too,
+through the Strategy that trains, at a few sizes; plan/local/overhead.py derives the overhead from them.
+Models of two depths separate the cost of a layer from fixed costs. Sharded models compute little relative to
+what they communicate, so that the cost of sharding stands out from the noise of computing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from windlass.train.optimize import build_optimizer
 from windlass.train.probe.kernel_times import Effort, TimedWork, timed
 
 HANDED = 8
-"""Micro-batches of the pipeline that is measured."""
+"""Micro-batches of the measured pipeline."""
 HANDED_TRIES = 4
 STEPS = 3
 """After which the memory of a process no longer grows."""
@@ -91,7 +91,7 @@ HELD_LAYERS = 6
 
 
 def blocks(effort: Effort, division: Division) -> Iterator[BlockTime]:
-    """Yield whole passes of models that all processes divide so."""
+    """Yield the times of whole passes of models divided among all processes by `division`."""
     world = _world()
     layout = {"plain": Layout(dp=world), "sharded": Layout(sharded=world), "tp": Layout(tp=world)}[division]
     grid, sizes = _grid(layout), SIZES[division][: effort.sizes]
@@ -117,7 +117,7 @@ def _block(size: ProbeModel, division: Division, shallow_s: float, deep_s: float
 
 
 def handing_s(effort: Effort, plain: BlockTime) -> float:
-    """Return what a pipeline adds to a tiny stage, for each micro-batch.
+    """Return the seconds per micro-batch that a pipeline adds to a tiny stage.
 
     By 1F1B with p stages a step takes as long as m + p - 1 micro-batches in one of them (Narayanan et al.
     2021, arXiv:2104.04473, section 2.2.1).
@@ -135,16 +135,16 @@ def handing_s(effort: Effort, plain: BlockTime) -> float:
 
 
 def held(size: ProbeModel, layers: int) -> ResidentMemory:
-    """Take a few whole steps, and tell the most memory that this process had so far."""
+    """Do a few whole steps, and return the peak memory of this process."""
     run = _run(size.shape(layers, _world()), Layout(dp=_world()), size.sequences)
     strategy = _strategy(run, _grid(run.layout))
-    optimizer = build_optimizer(strategy.held.holdings, run)
+    optimizer = build_optimizer(strategy.params.holdings, run)
     for _ in range(STEPS):
-        strategy.learn([_batch(run, 0)], 1)
-        strategy.held.collect()
-        strategy.held.clip(1.0)
+        strategy.forward_backward([_batch(run, 0)], 1)
+        strategy.params.reduce_grads()
+        strategy.params.clip(1.0)
         optimizer.step()
-        strategy.held.clear()
+        strategy.params.clear()
     shape = run.network
     return ResidentMemory(
         processes=_world(),
@@ -160,7 +160,7 @@ def held(size: ProbeModel, layers: int) -> ResidentMemory:
 
 
 def peak_bytes() -> int:
-    """Return the most resident memory that this process had, as the kernel counts it (VmHWM)."""
+    """Return the peak resident memory of this process, as the kernel counts it (VmHWM)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -174,14 +174,14 @@ def _pass(size: ProbeModel, layers: int, grid: Mesh) -> TimedWork:
 
 
 def _learn(strategy: Strategy, batches: list[Batch]) -> None:
-    strategy.learn(batches, 1)
-    strategy.held.collect()
-    strategy.held.clear()
+    strategy.forward_backward(batches, 1)
+    strategy.params.reduce_grads()
+    strategy.params.clear()
 
 
 def _grid(layout: Layout) -> Mesh:
-    crew: ProcessGroup = DistributedGroup() if dist.is_initialized() else SingleProcess()
-    return Mesh(layout, torch.device("cpu"), crew)
+    group: ProcessGroup = DistributedGroup() if dist.is_initialized() else SingleProcess()
+    return Mesh(layout, torch.device("cpu"), group)
 
 
 def _strategy(run: Run, grid: Mesh) -> Strategy:

@@ -1,10 +1,10 @@
-"""Measures the parts of which a training step consists: products, attention, streams, updates, exchanges.
+"""Measures the parts of a training step: matrix products, attention, streams, optimizer updates, collectives.
 
-All processes of a setting measure the same at the same time, so what they take from each other (memory
-bandwidth, caches, clock rate) is in the figures. A figure is the mean of the quickest quarter of the tries,
-as it is of the steps that predictions are held against: noise only ever slows work down, but the very
-quickest try is luck. Everything that is compared is tried in turn, because noise lasts for seconds: it must
-not meet all tries of one thing and none of another.
+All processes measure the same operation at the same time, so contention (memory bandwidth, caches, clock
+rate) is in the figures. A figure is the mean of the quickest quarter of the tries, as in the measured steps
+that predictions are compared with: noise only slows work down, but the single quickest try is luck.
+Operations that are compared take turns, because noise lasts for seconds and must not hit all tries of one
+operation and none of another.
 
 Legend: N tokens, D inputs, F outputs, B batch, H heads, T time, C width of a head.
 """
@@ -40,7 +40,7 @@ UPDATED = (1 << 16, 1 << 20, 1 << 24)
 VALUE_BYTES = 4
 EXCHANGED = (1 << 6, 1 << 14, 1 << 18, 1 << 22, 1 << 25)
 SHORT_S = 0.002
-"""Tries of quicker work are made longer by repeating it, or the clock would be measured."""
+"""Work quicker than this is repeated within a try; otherwise the clock would be measured."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Effort:
 
     tries: int
     max_flops: float
-    """Products above this are left out: they cost seconds and say what smaller ones said."""
+    """Larger products are left out: they take seconds and add no information."""
     sizes: int
-    """Of the models in block_times.py, the smallest first."""
+    """Number of models of block_times.py to measure, the smallest first."""
 
 
 FULL = Effort(tries=3, max_flops=1e10, sizes=5)
@@ -64,17 +64,16 @@ class TimedWork:
 
     do: Callable[[], Any]
     guess_s: float = SHORT_S
-    """About how long it takes: not measured, for all processes must come to the same number of calls."""
+    """Estimated seconds of a call. Not measured: all processes must use the same number of calls."""
 
     @property
     def calls(self) -> int:
-        """Of which one try is made."""
+        """Number of calls in one try."""
         return max(1, round(SHORT_S / self.guess_s))
 
 
 def timed(works: Sequence[TimedWork], tries: int) -> list[float]:
-    """Return the seconds of one call of each work. They take turns, and all processes begin every try
-    together."""
+    """Return the seconds of one call of each work. The works take turns; a barrier precedes every try."""
     for work in works:
         work.do()
     seconds: list[list[float]] = [[] for _ in works]
@@ -94,7 +93,7 @@ def together() -> None:
 
 
 def products(effort: Effort) -> Iterator[Product]:
-    """Yield the curve of products: few and many tokens, narrow and wide, and a vocabulary's width."""
+    """Yield the times of products: few and many tokens, narrow and wide, and the width of a vocabulary."""
     sizes = [
         (tokens, inputs, outputs)
         for tokens in TOKENS
@@ -120,7 +119,7 @@ def products(effort: Effort) -> Iterator[Product]:
 def _product(
     size: tuple[int, int, int], pools: Sequence[torch.Tensor]
 ) -> tuple[TimedWork, TimedWork, TimedWork]:
-    """A product and those of its gradients, on memory that all sizes share."""
+    """Return a product and those of its gradients, on memory that all sizes share."""
     tokens, inputs, outputs = size
     x_ND = pools[0][: tokens * inputs].view(tokens, inputs)
     w_FD = pools[1][: outputs * inputs].view(outputs, inputs)
@@ -183,7 +182,7 @@ def _update(weights: int) -> TimedWork:
 
 
 def exchanges(effort: Effort) -> Iterator[CollectiveTime]:
-    """Yield collectives by size, where there is anybody to exchange with."""
+    """Yield the times of collectives by size; nothing for a single process."""
     if not dist.is_initialized():
         return
     works = [(size, kind, work) for size in EXCHANGED for kind, work in _exchanges(size).items()]
@@ -205,7 +204,7 @@ def _exchanges(size: int) -> dict[Any, Callable[[], Any]]:
 
 
 def _pass(tensor: torch.Tensor, rank: int, world: int) -> None:
-    """Hand a tensor on to the next process of a row."""
+    """Send a tensor from each even rank to the next rank."""
     if rank + 1 < world and rank % 2 == 0:
         dist.send(tensor, rank + 1)
     elif rank % 2 == 1:

@@ -1,20 +1,24 @@
-"""What is learnt lies in processes of its own; whoever computes comes and goes.
+"""Training on parameter servers: servers hold the weights, workers come and go.
 
-    worker: asks the first server for work -> pulls values from all -> computes
-            -> pushes to all, which write it to their logs -> says so to the first
-    first server (primary.py): hands out batches (work_queue.py), commits updates (updates.py) on all servers,
-            and does at borders what its course says
+    worker: requests a task from the primary -> pulls values from all servers -> computes
+            -> pushes to all servers, which write the push to their logs -> reports to the primary
+    primary (server 0): hands out batches (`work_queue`), commits `updates` on all servers, and at boundaries
+            evaluates, saves and applies settings, as its `task` decides
 
-Three rooms say what is learnt, each with the same three files: network/ (any model that learns by gradients),
-vectors/ (word2vec), hidden/ (hidden Markov models). shard_state.py is what a server holds, task.py what the
-first server decides, worker.py what a worker computes; stages.py chooses. shard.py keeps pushes until their
-commit, log.py what a server could not do without after a death. frames.py is how they speak
-(docs/formats/server.md), rpc_server.py who listens to whom, peers.py how the first server speaks to the
-others, connections.py and worker.py the other side. `runs.server_run` starts them all and replaces the dead.
+Three sub-packages implement what is trained, each with the same three modules: `network` (any model trained
+by gradients), `word2vec` (token vectors) and `hmm` (hidden Markov models). They implement the protocols
+`shard_state` (what a server holds), `task` (what the primary decides) and `worker` (what a worker computes);
+`stages` chooses among them.
 
-An update is committed by two phases: a push counts once all servers have it in their logs and its worker has
-said so to the first, which writes down the commit before anybody applies it. So a death at any moment leaves
-an update whole or undone.
+`primary` is the main loop of server 0. `shard` keeps pushes until their commit, `log` lets a server recover
+after a crash, `sharding` divides weights among servers. `frames` is the wire format (docs/formats/server.md),
+`rpc_server` accepts connections, `peers` connects the primary to the other servers, and `connections` a
+worker to all servers. `employment` runs a worker through all stages of a run; `staff` reads the requested
+number of workers. windlass.runs.server_run starts all processes and replaces those that die.
 
-Start at primary.py.
+An update is committed in two phases: a push counts once all servers have it in their logs and its worker has
+reported it to the primary, which logs the commit before any server applies it. So a crash at any moment
+leaves an update either complete or undone.
+
+Start at `primary`.
 """

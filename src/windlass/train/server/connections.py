@@ -1,4 +1,4 @@
-"""A worker's lines: one to each server for values and pushes, one to the first for work."""
+"""A worker's connections: one to each server for values and pushes, one to the primary for tasks."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from windlass.train.server.shard_state import ROWS
 Facts = dict[str, Any]
 
 
-class Lines:
-    """What a worker says to servers and hears from them."""
+class ServerConnections:
+    """All connections of one worker."""
 
     def __init__(self, folder: Path, stage: str, servers: int, name: str) -> None:
-        self._lines = list[FrameConnection]()
+        self._connections = list[FrameConnection]()
         self.stamp: list[int] | None = None
-        """Of the values that the worker has; None where they are none that ever stood, or not all."""
+        """Version of the values that the worker holds; None if they are mixed, predicted or incomplete."""
         try:
             for number in range(servers):
-                self._lines.append(connect(folder, number, stage, role="learns")[0])
-            self.chief = connect(folder, 0, stage, role="asks", name=name)[0]
+                self._connections.append(connect(folder, number, stage, role="data")[0])
+            self.primary = connect(folder, 0, stage, role="tasks", name=name)[0]
         except ConnectionError:
             self.close()
             raise
 
     def close(self) -> None:
-        for line in self._lines:
-            line.close()
-        if hasattr(self, "chief"):
-            self.chief.close()
+        for connection in self._connections:
+            connection.close()
+        if hasattr(self, "primary"):
+            self.primary.close()
 
     def traffic(self) -> Facts:
-        """Return the bytes that went since the last call."""
-        told = {"sent": sum(line.bytes_sent for line in self._lines)}
-        told["received"] = sum(line.bytes_received for line in self._lines)
-        for line in self._lines:
-            line.bytes_sent = line.bytes_received = 0
-        return told
+        """Return the bytes sent and received since the last call."""
+        moved = {"sent": sum(connection.bytes_sent for connection in self._connections)}
+        moved["received"] = sum(connection.bytes_received for connection in self._connections)
+        for connection in self._connections:
+            connection.bytes_sent = connection.bytes_received = 0
+        return moved
 
     def pull(self, rows: Arrays, ahead: int = 0) -> tuple[int, list[Frame]]:
-        """Fetch everything, of tables in `rows` only those; return the oldest version, and what came."""
-        asked: dict[str, Tensor] = {name + ROWS: ids for name, ids in rows.items()}
-        for line in self._lines:
-            line.send(asked, do="pull", ahead=ahead)
-        frames = [line.receive() for line in self._lines]
+        """Fetch all values, of tables in `rows` only those rows; return the oldest version and the frames."""
+        wanted: dict[str, Tensor] = {name + ROWS: ids for name, ids in rows.items()}
+        for connection in self._connections:
+            connection.send(wanted, do="pull", ahead=ahead)
+        frames = [connection.receive() for connection in self._connections]
         stamps = [frame.head["stamp"] for frame in frames]
         whole = not rows and not ahead and all(stamp == stamps[0] for stamp in stamps)
         self.stamp = stamps[0] if whole else None
         return min(int(version) for _, version in stamps), frames
 
     def push(self, task: str, shares: Sequence[Arrays]) -> None:
-        """Send each server its share; when this returns, all of them have it in their logs."""
-        for line, share in zip(self._lines, shares, strict=True):
-            line.send(share, do="push", task=task)
-        for line in self._lines:
-            line.receive()
+        """Send each server its share; when this returns, every server has logged it."""
+        for connection, share in zip(self._connections, shares, strict=True):
+            connection.send(share, do="push", task=task)
+        for connection in self._connections:
+            connection.receive()

@@ -1,4 +1,4 @@
-"""A worker from its first stage to the end of the run."""
+"""Runs a worker through all stages of a run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from windlass.spec.run import Run
 from windlass.train.event_log import EventLog
-from windlass.train.server.stages import open_hand, stage_of
+from windlass.train.server.stages import open_task_runner, stage_of
 from windlass.train.server.worker import serve
 
 
 def work(folder: Path, run: Run, name: str, threads: int, stopped: Callable[[], bool]) -> None:
-    """Work for a run until it is over, or until this worker shall leave."""
+    """Work until the run is over or `stopped` returns True."""
     record, before = EventLog(folder, rank=1), ""
     while not stopped() and (stage := stage_of(run, folder)) != before:
-        hand, before = open_hand(stage, run, folder, record, threads), stage
-        serve(folder, run.job.sync.servers, hand, name, stopped, lambda: stage_of(run, folder))
+        runner, before = open_task_runner(stage, run, folder, record, threads), stage
+        serve(folder, run.job.sync.servers, runner, name, stopped, lambda: stage_of(run, folder))

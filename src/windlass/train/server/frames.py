@@ -24,9 +24,9 @@ PREFIX = struct.Struct("<4sIQ")
 ALIGN = 64
 MAX_HEAD_BYTES = 1 << 24
 FIRST_HEAD_BYTES = 1 << 12
-"""Of a frame from somebody who has not said yet who they are; it has no body."""
+"""Limit for the first frame of a connection, before the client is authenticated; it has no body."""
 BUFFERS = 512
-"""Handed to the kernel at once; it takes 1024."""
+"""Buffers per system call; the kernel takes at most 1024."""
 TYPES = {"f32": torch.float32, "f64": torch.float64, "i64": torch.int64}
 NAMES = {dtype: name for name, dtype in TYPES.items()}
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
@@ -35,46 +35,46 @@ Arrays = Mapping[str, Tensor]
 
 
 class Frame(NamedTuple):
-    """What was said: facts, and arrays by name."""
+    """A message: a JSON head, and arrays by name."""
 
     head: dict[str, Any]
     arrays: dict[str, Tensor]
 
 
 class BadFrame(ConnectionError):
-    """What arrives is no frame: nobody of ours is there, or not any more."""
+    """The received bytes are no frame: the other end is not a parameter server or worker, or is broken."""
 
 
 def buffers_of(head: Mapping[str, Any], arrays: Arrays) -> list[memoryview]:
     """Return the bytes of a frame, without copying the arrays."""
     listed = [[name, NAMES[tensor.dtype], list(tensor.shape)] for name, tensor in arrays.items()]
-    told = json.dumps({**head, "arrays": listed} if listed else dict(head)).encode()
+    header = json.dumps({**head, "arrays": listed} if listed else dict(head)).encode()
     bodies = [_padded(tensor) for tensor in arrays.values()]
     size = sum(part.nbytes for parts in bodies for part in parts)
-    first = memoryview(PREFIX.pack(MAGIC, len(told), size) + told)
+    first = memoryview(PREFIX.pack(MAGIC, len(header), size) + header)
     return [first, *(part for parts in bodies for part in parts if part.nbytes)]
 
 
 def read_frame(
     read_into: Callable[[memoryview], None], *, max_head: int = MAX_HEAD_BYTES, body: bool = True
 ) -> Frame:
-    """Read one frame from wherever `read_into` fills a buffer from; it raises when there is no more."""
+    """Read one frame. `read_into` fills a buffer from the source and raises at its end."""
     prefix = bytearray(PREFIX.size)
     read_into(memoryview(prefix))
     magic, head_bytes, body_bytes = PREFIX.unpack(prefix)
     if magic != MAGIC or head_bytes > max_head or (body_bytes and not body):
-        raise BadFrame("this is no frame of a parameter server")
-    told = bytearray(head_bytes)
-    read_into(memoryview(told))
+        raise BadFrame("not a frame of a parameter server")
+    header = bytearray(head_bytes)
+    read_into(memoryview(header))
     buffer = torch.empty(body_bytes, dtype=torch.uint8)
     if body_bytes:
         read_into(buffer.numpy().data)
-    return _opened(bytes(told), buffer)
+    return _opened(bytes(header), buffer)
 
 
-def _opened(told: bytes, buffer: Tensor) -> Frame:
+def _opened(header: bytes, buffer: Tensor) -> Frame:
     try:
-        head = json.loads(told)
+        head = json.loads(header)
         arrays, at = dict[str, Tensor](), 0
         for name, kind, shape in head.pop("arrays", ()):
             size = TYPES[kind].itemsize * math.prod(shape)
@@ -93,7 +93,7 @@ def _padded(tensor: Tensor) -> tuple[memoryview, memoryview]:
 
 
 class FrameConnection:
-    """One end of a connection on which frames go both ways. Whatever fails is a ConnectionError."""
+    """One end of a connection that carries frames both ways. Every failure is a ConnectionError."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -116,18 +116,18 @@ class FrameConnection:
         with _connected():
             return read_frame(self._fill, max_head=max_head, body=body)
 
-    def ask(self, arrays: Arrays | None = None, /, **head: Any) -> Frame:
-        """Say something and wait for the answer."""
+    def call(self, arrays: Arrays | None = None, /, **head: Any) -> Frame:
+        """Send a request and return the reply."""
         self.send(arrays, **head)
         return self.receive()
 
-    def patient(self) -> None:
-        """Wait as long as it takes from here on: an end of the other is heard, its silence has reasons."""
+    def clear_timeout(self) -> None:
+        """Wait without limit from here on: keepalive detects a lost peer, and a long silence is normal."""
         self._socket.settimeout(None)
 
     def close(self) -> None:
-        """End it, also for a thread that waits on it."""
-        with suppress(OSError):  # the other was quicker
+        """Close the connection; wakes a thread that waits on it."""
+        with suppress(OSError):  # the peer has closed it first
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -142,7 +142,7 @@ class FrameConnection:
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Any error of a socket is one of the connection."""
+    """Turn every socket error into a ConnectionError."""
     try:
         yield
     except ConnectionError:
@@ -152,7 +152,7 @@ def _connected() -> Iterator[None]:
 
 
 def _rest(buffers: list[memoryview], sent: int) -> Iterator[memoryview]:
-    """Yield what was not sent yet."""
+    """Yield the buffers that were not sent yet."""
     for buffer in buffers:
         if sent < buffer.nbytes:
             yield buffer[sent:] if sent > 0 else buffer

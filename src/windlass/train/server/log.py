@@ -1,7 +1,8 @@
-"""What a server did since the last checkpoint, as the frames that made it do so (docs/formats/server.md).
+"""Write-ahead log of one server: the frames that changed it since the last checkpoint
+(docs/formats/server.md).
 
-A frame is in the log before anything follows from it. The bytes are in the hands of the system then, so they
-outlive the process, not the machine: after a new boot a log is not believed, and the checkpoint counts.
+A frame is in the log before it takes effect. The bytes are in the page cache then, so they survive the
+process but not the machine: after a reboot the log is ignored and the checkpoint is used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ VERSION = 2
 
 
 class UpdateLog:
-    """The log of one server. One that is not kept takes everything and holds nothing."""
+    """The log of one server. With kept=False nothing is written."""
 
     def __init__(self, path: Path, *, number: int, servers: int, stage: str, kept: bool = True) -> None:
         self._path, self._kept = path, kept
@@ -31,12 +32,13 @@ class UpdateLog:
         }
         self._file: IO[bytes] | None = None
         self.bytes = 0
-        """What was written to it in this life."""
+        """Bytes written by this process."""
 
     def reopen(self, base: int) -> list[Frame]:
-        """Return the frames that follow the checkpoint of step `base`, and go on after the last whole one.
+        """Return the frames that follow the checkpoint of step `base`, and append after the last complete
+        one.
 
-        A log of anything else is no use, and begun anew.
+        A log of anything else is discarded.
         """
         frames, whole = self._read(base)
         if not whole:
@@ -47,7 +49,7 @@ class UpdateLog:
         return frames
 
     def begin(self, base: int) -> None:
-        """Forget everything: the checkpoint of step `base` holds it."""
+        """Start an empty log: the checkpoint of step `base` holds everything before it."""
         self.close()
         self.bytes = 0
         if not self._kept:
@@ -77,7 +79,7 @@ class UpdateLog:
             self._file = None
 
     def _read(self, base: int) -> tuple[list[Frame], int]:
-        """Return the frames after the first, and how many bytes are whole; 0 if the log is none of ours."""
+        """Return the frames after the first, and the length of all complete frames; 0 for a foreign log."""
         if not self._kept or not self._path.exists():
             return [], 0
         frames, whole = list[Frame](), 0
@@ -90,7 +92,7 @@ class UpdateLog:
 
 
 def _frames(file: IO[bytes]) -> Iterator[Frame]:
-    """Yield whole frames; the last may be torn, for its writer died in the middle of it."""
+    """Yield complete frames; the last one may be torn if its writer died."""
 
     def fill(view: memoryview) -> None:
         if file.readinto(view) < view.nbytes:  # type: ignore[attr-defined]
@@ -104,7 +106,7 @@ def _frames(file: IO[bytes]) -> Iterator[Frame]:
 
 
 def boot_id() -> str:
-    """Name this run of the machine; "" where the system does not say, and no log outlives its process."""
+    """Return the kernel's boot id; "" if the system has none."""
     try:
         return BOOT.read_text().strip()
     except OSError:

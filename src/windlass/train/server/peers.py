@@ -1,7 +1,7 @@
-"""The other servers, as the first one speaks to them.
+"""Connections from the primary to the other servers.
 
-One that is gone is waited for: it comes back with what it had, is told the commits that it missed, and hears
-the question again. So all that is asked here may be asked twice.
+The primary waits for a server that died: it restarts with its log, receives the commits that it missed, and
+then the request again. So every request here must be idempotent.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from windlass.train.server.frames import Arrays, Frame, FrameConnection
 from windlass.train.server.updates import ServerUpdate
 
 CONNECT_S = 2.0
-LOOK_AGAIN_S = 0.1
+RETRY_EVERY_S = 0.1
 PATIENCE_S = 120.0
-"""For a server to come back; its supervisor starts it again at once."""
+"""How long to wait for a server to come back; its supervisor restarts it at once."""
 
 
 Missed = Callable[[Sequence[int]], Sequence[ServerUpdate]]
 
 
 class CannotFollow(ProcessFailed):
-    """A server came back with less than was committed: all must go back to a checkpoint."""
+    """A server has lost committed updates: all servers must go back to a checkpoint."""
 
 
-class Elsewhere(ConnectionError):
-    """A server is at another stage of the run than whoever came to it."""
+class WrongStage(ConnectionError):
+    """The server is at another stage of the run than the client."""
 
 
 def connect(folder: Path, number: int, stage: str, **who: Any) -> tuple[FrameConnection, Frame]:
-    """Open a line to a server and hear how it stands; ConnectionError where it is not there."""
-    seat = read_server_address(folder, number)
-    if seat is None:
-        raise ConnectionRefusedError(f"server {number} has not said where it is")
-    line = FrameConnection(socket.create_connection((seat.host, seat.port), timeout=CONNECT_S))
-    line.patient()
+    """Connect to a server; return the connection and its greeting, or raise ConnectionError."""
+    address = read_server_address(folder, number)
+    if address is None:
+        raise ConnectionRefusedError(f"server {number} has not registered its address")
+    connection = FrameConnection(socket.create_connection((address.host, address.port), timeout=CONNECT_S))
+    connection.clear_timeout()
     try:
-        frame = line.ask(key=seat.key, stage=stage, **who)
+        frame = connection.call(key=address.key, stage=stage, **who)
         if frame.head.get("stage") != stage:
-            raise Elsewhere(f"server {number} is at stage '{frame.head.get('stage')}', not '{stage}'")
-        return line, frame
+            raise WrongStage(f"server {number} is at stage '{frame.head.get('stage')}', not '{stage}'")
+        return connection, frame
     except ConnectionError:
-        line.close()
+        connection.close()
         raise
 
 
 class Peers:
-    """Lines from the first server to the others."""
+    """The primary's connections to all other servers."""
 
     def __init__(
         self,
@@ -64,103 +64,107 @@ class Peers:
         life: str,
         missed: Missed,
     ) -> None:
-        """`missed` returns the updates after a stamp; it raises CannotFollow where it does not know them."""
+        """`missed` returns the updates after a stamp, or raises CannotFollow if they are unknown."""
         self._folder, self._stage, self._life, self._missed = folder, stage, life, missed
-        self._lines: dict[int, FrameConnection | None] = dict.fromkeys(range(1, servers))
+        self._connections: dict[int, FrameConnection | None] = dict.fromkeys(range(1, servers))
 
-    def ask_all(self, **head: Any) -> list[dict[str, Any]]:
-        """Ask every other server the same, all at the same time; return what each answers."""
+    def call_all(self, **head: Any) -> list[dict[str, Any]]:
+        """Send a request to every other server concurrently; return the reply of each."""
         return [frame.head for frame in self.frames(**head)]
 
     def frames(self, **head: Any) -> list[Frame]:
-        """The same, with the arrays of the answers."""
-        for number in self._lines:
+        """Like `call_all`, with the arrays of the replies."""
+        for number in self._connections:
             try:
-                self._line(number).send(**head)
+                self._connection(number).send(**head)
             except ConnectionError:
                 self._drop(number)
-        return [self._answer(number, head) for number in self._lines]
+        return [self._answer(number, head) for number in self._connections]
 
     def close(self) -> None:
-        for number in self._lines:
+        for number in self._connections:
             self._drop(number)
 
-    def crew(self, state: State) -> StarGroup:
-        """Let all save together; what they say to each other passes through here."""
-        for number in self._lines:
-            self._line(number).send(do="save", state=asdict(state))
-        return StarGroup([line for line in self._lines.values() if line is not None])
+    def group(self, state: State) -> StarGroup:
+        """Start a joint save; return the group through which the servers communicate."""
+        for number in self._connections:
+            self._connection(number).send(do="save", state=asdict(state))
+        return StarGroup([connection for connection in self._connections.values() if connection is not None])
 
     def _answer(self, number: int, head: dict[str, Any]) -> Frame:
         while True:
             try:
-                line = self._lines[number]
-                return line.receive() if line is not None else self._line(number).ask(**head)
+                connection = self._connections[number]
+                return (
+                    connection.receive() if connection is not None else self._connection(number).call(**head)
+                )
             except ConnectionError:
                 self._drop(number)
 
-    def _line(self, number: int) -> FrameConnection:
-        """Return the line to a server, which knows all that was committed."""
+    def _connection(self, number: int) -> FrameConnection:
+        """Return the connection to a server; reconnect and send missed commits if needed."""
         until = time.monotonic() + PATIENCE_S
-        while (line := self._lines[number]) is None:
+        while (connection := self._connections[number]) is None:
             try:
-                line, frame = connect(self._folder, number, self._stage, role="chief", life=self._life)
+                connection, frame = connect(
+                    self._folder, number, self._stage, role="primary", life=self._life
+                )
                 for update in self._missed(frame.head["stamp"]):
-                    check_followed(number, line.ask(do="commit", update=asdict(update)).head)
-                line.ask(do="forget", life=self._life)
-                self._lines[number] = line
+                    check_followed(number, connection.call(do="commit", update=asdict(update)).head)
+                connection.call(do="forget", life=self._life)
+                self._connections[number] = connection
             except (ConnectionError, OSError) as error:
                 if time.monotonic() > until:
                     raise ProcessFailed(f"server {number} did not come back: {error}") from None
-                time.sleep(LOOK_AGAIN_S)
-        return line
+                time.sleep(RETRY_EVERY_S)
+        return connection
 
     def _drop(self, number: int) -> None:
-        line, self._lines[number] = self._lines[number], None
-        if line is not None:
-            line.close()
+        connection, self._connections[number] = self._connections[number], None
+        if connection is not None:
+            connection.close()
 
 
 def check_followed(number: int, answer: dict[str, Any]) -> None:
-    """Refuse to go on with a server that has not got what an update is made of."""
+    """Raise CannotFollow if a server lacks the pushes of an update."""
     if "missing" in answer:
         raise CannotFollow(f"server {number} has lost {', '.join(answer['missing'])}")
 
 
 class StarGroup:
-    """The servers as a crew: each says its word to the first, which says all words to each."""
+    """The process group of all servers, on the primary: it gathers from and broadcasts to the others."""
 
     rank = 0
 
-    def __init__(self, lines: Sequence[FrameConnection]) -> None:
-        self._lines, self.world = lines, len(lines) + 1
+    def __init__(self, connections: Sequence[FrameConnection]) -> None:
+        self._connections, self.world = connections, len(connections) + 1
 
-    def share(self, fact: Any) -> list[Any]:
-        facts = [fact, *(line.receive().head["share"] for line in self._lines)]
-        for line in self._lines:
-            line.send(shared=facts)
+    def all_gather_json(self, fact: Any) -> list[Any]:
+        facts = [fact, *(connection.receive().head["share"] for connection in self._connections)]
+        for connection in self._connections:
+            connection.send(shared=facts)
         return facts
 
     def gather(self, arrays: Arrays) -> list[Arrays] | None:
-        """Return the arrays of all, by server; None on all but the first. All call it together."""
-        return [arrays, *(line.receive().arrays for line in self._lines)]
+        """Return the arrays of all servers in order; None on all but the primary. A collective."""
+        return [arrays, *(connection.receive().arrays for connection in self._connections)]
 
     def end(self) -> None:
-        """Hear from all that they are through."""
-        for line in self._lines:
-            line.receive()
+        """Wait until all servers are done."""
+        for connection in self._connections:
+            connection.receive()
 
 
 class BranchGroup:
-    """The same crew, as another server sees it."""
+    """The same group, on the other servers."""
 
-    def __init__(self, line: FrameConnection, rank: int, world: int) -> None:
-        self._line, self.rank, self.world = line, rank, world
+    def __init__(self, connection: FrameConnection, rank: int, world: int) -> None:
+        self._connection, self.rank, self.world = connection, rank, world
 
-    def share(self, fact: Any) -> list[Any]:
-        facts: list[Any] = self._line.ask(share=fact).head["shared"]
+    def all_gather_json(self, fact: Any) -> list[Any]:
+        facts: list[Any] = self._connection.call(share=fact).head["shared"]
         return facts
 
     def gather(self, arrays: Arrays) -> list[Arrays] | None:
-        self._line.send(arrays, given=True)
+        self._connection.send(arrays, given=True)
         return None

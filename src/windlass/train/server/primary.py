@@ -1,9 +1,9 @@
-"""The first server: hands out batches, commits updates, and lets its course do what is due at borders.
+"""The primary (server 0): hands out batches, commits updates, and calls its task at boundaries.
 
-    await what can be committed -> commit it on all servers -> at a border: whatever the course does there
+    wait for finished work -> commit it on all servers -> at a boundary: evaluate, save, apply settings
 
-`loop` is that, in the main thread. Threads of the hall bring in what workers say (`hello`, `next`, `gone`);
-all of them share one lock, and wake each other through it.
+`loop` does this in the main thread. Threads of the RPC server call `join`, `next_task` and `leave` for
+workers; all threads share one condition variable.
 """
 
 from __future__ import annotations
@@ -32,154 +32,156 @@ from windlass.train.server.work_queue import BatchPart, Facts, FinishedWork, Wor
 
 Outcome = Literal["finished", "stopped"]
 
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 DRAIN_S = 20.0
-"""For workers to finish what they began, when the run shall stop."""
+"""Time for workers to finish their tasks after a stop request."""
 CLOSE_S = 30.0
 SAVE_TIMES = 3
 LATE_S, LATE_FACTOR, FIRST_TASK_S, REMEMBERED = 30.0, 10.0, 600.0, 64
-"""A task is given to another worker after so long at least, and so many times the longest of the last ones;
-the first of a run may have to compile the model."""
+"""A task is reassigned after max(LATE_S, LATE_FACTOR times the longest of the last REMEMBERED tasks).
+FIRST_TASK_S is the limit for the first task, which may have to compile the model."""
 
 
 class PrimaryServer:
-    """What the first server decides."""
+    """Hands out tasks and commits updates."""
 
     def __init__(
         self, folder: Path, record: EventLog, shard: ServerShard, *, servers: int, workers: int
     ) -> None:
-        """`workers` are those that the run was planned for, where nobody has asked for others."""
+        """`workers` is the planned number, used until a user requests another."""
         self.folder, self.record, self.shard = folder, record, shard
         self._planned_workers = workers
         self._life = secrets.token_hex(4)
-        self._bell = threading.Condition()
+        self._condition = threading.Condition()
         self._ready: deque[FinishedWork] = deque()
         self._worker = 0
         self._over = False
         self._updates: list[ServerUpdate] = []
-        """Those since the last checkpoint."""
+        """Updates since the last checkpoint."""
         self.samples = 0
-        """Positions that were committed."""
+        """Committed positions."""
         self.bytes_sent = self.bytes_received = 0
         self._took_s: deque[float] = deque(maxlen=REMEMBERED)
         self.train_s = 0.0
         self._peers = Peers(folder, shard.part.stage, servers, self._life, self._missed)
 
-    def begin(self, course: ServerTask) -> None:
-        """Take up the run where this server stands, before anybody is let in."""
-        self.course = course
-        updates, passed_over = self.shard.restore()
+    def begin(self, task: ServerTask) -> None:
+        """Restore the run from the checkpoint and the log, before workers may join."""
+        self.task = task
+        updates, skipped = self.shard.restore()
         base = self.shard.base
         self._updates = updates
         self.samples = base.samples + sum(update.positions for update in updates)
         self.train_s = updates[-1].train_s if updates else base.train_s
-        self.shard.drop(self.shard.staged())  # whoever computed them will hear that nobody waits for them
-        course.begin(base, updates, passed_over)
+        self.shard.drop(self.shard.staged())  # their tasks are unknown to the new queue
+        task.begin(base, updates, skipped)
         pieces = [BatchPart(update.batch, update.part, update.parts) for update in updates]
-        self._dispenser = WorkQueue(course.sync, self._life, committed=pieces, first=base.step)
-        self._dispenser.committed = self.step
+        self._queue = WorkQueue(task.sync, self._life, committed=pieces, first=base.step)
+        self._queue.committed = self.step
         self.since = time.perf_counter()
 
     @property
     def step(self) -> int:
-        """Batches' worth of samples that were committed."""
-        return self.samples // self.course.size
+        """Number of committed samples in batches."""
+        return self.samples // self.task.size
 
     @property
     def workers(self) -> int:
-        with self._bell:
-            return self._dispenser.workers
+        with self._condition:
+            return self._queue.workers
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way."""
-        with self._bell:
-            return self._dispenser.quiet and not self._ready
+        """True if no task is open and nothing waits for its commit."""
+        with self._condition:
+            return self._queue.quiet and not self._ready
 
-    def hello(self) -> int:
-        """Let a worker in, and return its number."""
-        with self._bell:
+    def join(self) -> int:
+        """Register a worker and return its number."""
+        with self._condition:
             self._worker += 1
-            self._dispenser.join(self._worker)
-            self._bell.notify_all()
+            self._queue.join(self._worker)
+            self._condition.notify_all()
             return self._worker
 
-    def next(self, worker: int, told: Facts | None) -> Facts:
-        """Take what a worker has done and return what it shall do next.
+    def next_task(self, worker: int, result: Facts | None) -> Facts:
+        """Take a worker's result and return its next task.
 
-        What it pushed is committed before, if it can be: it never computes with values that lack its own.
+        Waits until the result is committed, if it can be: a worker never computes with values that lack its
+        own push.
         """
-        with self._bell:
-            if told is not None:
-                done = self._take(worker, told)
+        with self._condition:
+            if result is not None:
+                done = self._take(worker, result)
                 while done in self._ready and not self._over:
-                    self._bell.wait()
+                    self._condition.wait()
             while not self._over:
-                task = self._dispenser.ask(worker, time.monotonic())
+                task = self._queue.next_task(worker, time.monotonic())
                 if task is not None:
                     return self._order(task)
-                self._bell.wait()
+                self._condition.wait()
             return {"kind": "end"}
 
-    def gone(self, worker: int) -> None:
-        """A worker left or died: what it had not finished is for others."""
-        with self._bell:
-            self._dispenser.leave(worker)
-            self._bell.notify_all()
+    def leave(self, worker: int) -> None:
+        """Return the open tasks of a worker that left or died to the queue."""
+        with self._condition:
+            self._queue.leave(worker)
+            self._condition.notify_all()
 
     def loop(self, stopped: Callable[[], bool]) -> Outcome:
-        """Go on until the run is over or shall stop."""
-        asked_at, course = math.inf, self.course
-        if self.quiet and not course.over and not course.border(stopped):  # who died there may not have saved
+        """Train until the run is over or a stop is requested."""
+        stopping_since, task = math.inf, self.task
+        # A primary that died at a boundary may not have saved.
+        if self.quiet and not task.over and not task.at_boundary(stopped):
             return self._stop()
-        self._let_go()
-        while not course.over:
-            asked = stopped() or course.waiting
-            asked_at = min(asked_at, time.monotonic()) if asked else math.inf
-            if asked or self.shard.due:
-                self._begin_no_more()
-            if self._at_border:
-                if not course.border(stopped):
+        self._release_batches()
+        while not task.over:
+            stopping = stopped() or task.waiting
+            stopping_since = min(stopping_since, time.monotonic()) if stopping else math.inf
+            if stopping or self.shard.due:
+                self._drain()
+            if self._at_boundary:
+                if not task.at_boundary(stopped):
                     return self._stop()
                 self.since = time.perf_counter()
-                self._let_go()
+                self._release_batches()
                 continue
             done = self.await_done()
             if done is not None:
                 self._commit(done)
-            elif stopped() and time.monotonic() - asked_at > DRAIN_S:
+            elif stopped() and time.monotonic() - stopping_since > DRAIN_S:
                 return self._stop()
             else:
-                self._pass_over_the_late()
-        course.finish()
+                self._reassign_late()
+        task.finish()
         return "finished"
 
     def end(self) -> None:
-        """Let workers go, and close everything."""
-        with self._bell:
+        """Dismiss the workers and close everything."""
+        with self._condition:
             self._over = True
-            self._bell.notify_all()
-        self.course.end()
+            self._condition.notify_all()
+        self.task.end()
         self._peers.close()
         self.shard.close(CLOSE_S)
 
-    def look(self) -> FinishedWork:
-        """Let workers look at held-out text, each at a part of it; at a border."""
-        with self._bell:
-            self._dispenser.look(self.step, max(1, self._dispenser.workers))
-            self._bell.notify_all()
+    def evaluate(self) -> FinishedWork:
+        """Let the workers evaluate held-out text, each a part of it. Only at a boundary."""
+        with self._condition:
+            self._queue.evaluate(self.step, max(1, self._queue.workers))
+            self._condition.notify_all()
         while (done := self.await_done()) is None:
-            self._pass_over_the_late()
+            self._reassign_late()
         self._settle()
         return done
 
     def save(self, state: State) -> Path:
-        """Write a checkpoint with all servers; one that dies meanwhile is waited for, and all begin again."""
+        """Write a checkpoint with all servers; if a server dies meanwhile, wait for it and start over."""
         for _ in range(SAVE_TIMES):
             try:
-                path = self._save_with(self._peers.crew(state), state)
+                path = self._save_with(self._peers.group(state), state)
             except ConnectionError as error:
-                self.record.tell("warning", message=f"a server was lost while all saved: {error}")
+                self.record.emit("warning", message=f"a server was lost during a save: {error}")
                 self._peers.close()
                 continue
             self._updates = []
@@ -187,117 +189,117 @@ class PrimaryServer:
         raise StoreFailed(f"{self.folder}: the servers could not save together", hint="see logs/ of the run")
 
     def gathered(self) -> list[dict[str, Tensor]]:
-        """Return all that the servers hold, one dictionary of arrays for each."""
+        """Return the values of all servers, one dictionary of arrays each."""
         return [self.shard.pull({})[1], *(frame.arrays for frame in self._peers.frames(do="pull"))]
 
-    def await_done(self, seconds: float = LOOK_EVERY_S) -> FinishedWork | None:
-        """Wait for what can be committed, or for a look that is complete."""
-        with self._bell:
+    def await_done(self, seconds: float = POLL_EVERY_S) -> FinishedWork | None:
+        """Wait for work that can be committed, or for a complete evaluation."""
+        with self._condition:
             if not self._ready:
-                self._bell.wait(seconds)
+                self._condition.wait(seconds)
             return self._ready[0] if self._ready else None
 
     @property
-    def _at_border(self) -> bool:
-        with self._bell:
-            return self.step == self._dispenser.limit and self._dispenser.quiet
+    def _at_boundary(self) -> bool:
+        with self._condition:
+            return self.step == self._queue.limit and self._queue.quiet
 
-    def _take(self, worker: int, told: Facts) -> FinishedWork | None:
-        self.bytes_sent += told.pop("sent")
-        self.bytes_received += told.pop("received")
-        self._took_s.append(float(told.pop("took_s")))
-        done = self._dispenser.finish(worker, told.pop("task"), told)
+    def _take(self, worker: int, result: Facts) -> FinishedWork | None:
+        self.bytes_sent += result.pop("sent")
+        self.bytes_received += result.pop("received")
+        self._took_s.append(float(result.pop("took_s")))
+        done = self._queue.finish(worker, result.pop("task"), result)
         if done is not None:
             self._ready.append(done)
-            self._bell.notify_all()
+            self._condition.notify_all()
         return done
 
     def _order(self, task: WorkerTask) -> Facts:
-        known = {"stamp": self.shard.stamp, "mode": self.course.sync.mode}
-        return {**asdict(task), **known, **self.course.order(task)}
+        known = {"stamp": self.shard.stamp, "mode": self.task.sync.mode}
+        return {**asdict(task), **known, **self.task.order(task)}
 
-    def _let_go(self) -> None:
-        """Let batches be handed out up to the next border."""
-        with self._bell:
-            self._dispenser.limit = max(self._dispenser.begun, self.course.limit(self.step))
-            self._dispenser.sync = self.course.sync
-            self._divide()
-            self._bell.notify_all()
+    def _release_batches(self) -> None:
+        """Allow batches up to the next boundary."""
+        with self._condition:
+            self._queue.limit = max(self._queue.begun, self.task.limit(self.step))
+            self._queue.sync = self.task.sync
+            self._set_parts()
+            self._condition.notify_all()
 
-    def _begin_no_more(self) -> None:
-        """Let there be a border as soon as everything that was begun is committed."""
-        with self._bell:
-            self._dispenser.limit = self.course.aligned(self._dispenser.begun)
+    def _drain(self) -> None:
+        """Start no more batches, so that a boundary follows when all open ones are committed."""
+        with self._condition:
+            self._queue.limit = self.task.aligned(self._queue.begun)
 
-    def _divide(self) -> None:
-        """Divide batches among as many workers as are wanted, however many are there at the moment."""
+    def _set_parts(self) -> None:
+        """Divide batches by the requested number of workers, however many are connected."""
         wanted = wanted_workers(self.folder) or self._planned_workers
-        self._dispenser.parts = max(1, min(self.course.size, self.course.parts(wanted)))
+        self._queue.parts = max(1, min(self.task.size, self.task.parts(wanted)))
 
-    def _pass_over_the_late(self) -> None:
-        """Give to others what a worker has had for far longer than anybody ever needed."""
-        with self._bell:
+    def _reassign_late(self) -> None:
+        """Reassign tasks that a worker has held far longer than any recent task took."""
+        with self._condition:
             longest_s = max(self._took_s, default=FIRST_TASK_S / LATE_FACTOR)
             before_s = time.monotonic() - max(LATE_S, LATE_FACTOR * longest_s)
-            for worker in self._dispenser.late(before_s):
-                self._dispenser.leave(worker)
-                self._bell.notify_all()
-                message = f"worker number {worker} is late: others do what it was given"
-                self.record.tell("warning", message=message)
+            for worker in self._queue.late(before_s):
+                self._queue.leave(worker)
+                self._condition.notify_all()
+                message = f"worker number {worker} is late: its tasks are reassigned"
+                self.record.emit("warning", message=message)
 
     def _commit(self, done: FinishedWork) -> None:
-        """Let an update happen: written down here first, then on all servers."""
-        with self._bell:
-            dropped, self._dispenser.dropped = self._dispenser.dropped, []
-        square = self._square(done.tasks) if self.course.squared and len(done.tasks) > 1 else None
+        """Commit an update: in this server's log first, then on all servers."""
+        with self._condition:
+            dropped, self._queue.dropped = self._queue.dropped, []
+        square = self._square(done.tasks) if self.task.needs_norm and len(done.tasks) > 1 else None
         train_s = self.train_s + time.perf_counter() - self.since
-        standing = TaskProgress(self.shard.version, self.samples, self.step, square, train_s)
-        update = self.course.draw_up(done, standing)
+        progress = TaskProgress(self.shard.version, self.samples, self.step, square, train_s)
+        update = self.task.build_update(done, progress)
         self.shard.drop(dropped)
-        told = [self.shard.commit(update)]
+        replies = [self.shard.commit(update)]
         self._updates.append(update)
-        told += self._heed(self._peers.ask_all(do="commit", update=asdict(update), drop=dropped))
+        replies += self._check_all(self._peers.call_all(do="commit", update=asdict(update), drop=dropped))
         self.samples += update.positions
         now = time.perf_counter()
         seconds, self.since, self.train_s = now - self.since, now, update.train_s
-        self.course.entered(update, told, seconds)
+        self.task.on_committed(update, replies, seconds)
         self._settle()
 
     def _settle(self) -> None:
-        """What came first is done with: whoever waits for it goes on."""
-        with self._bell:
-            self._dispenser.settle(self._ready.popleft())
-            self._divide()
-            self._dispenser.committed = self.step
-            self._bell.notify_all()
+        """Remove the first finished work and wake the threads that wait for it."""
+        with self._condition:
+            self._queue.settle(self._ready.popleft())
+            self._set_parts()
+            self._queue.committed = self.step
+            self._condition.notify_all()
 
     def _square(self, tasks: Sequence[str]) -> float:
         """Return the square of the norm of the sum of some gradients, over all servers."""
-        answers = self._heed(self._peers.ask_all(do="square", tasks=tasks))
+        answers = self._check_all(self._peers.call_all(do="square", tasks=tasks))
         return self.shard.square(tasks) + math.fsum(answer["square"] for answer in answers)
 
-    def _heed(self, answers: list[Facts]) -> list[Facts]:
+    def _check_all(self, answers: list[Facts]) -> list[Facts]:
         for number, answer in enumerate(answers, start=1):
             check_followed(number, answer)
         return answers
 
     def _missed(self, stamp: Sequence[int]) -> list[ServerUpdate]:
-        """Return the updates after those of a server that stands there."""
+        """Return the updates that a server with this stamp has missed."""
         base, version = stamp
         followed = base == self.shard.base.step or version == self.shard.base.step
         if not followed or not self.shard.base.step <= version <= self.shard.version:
-            raise CannotFollow(f"a server stands at update {version}, the run at {self.shard.version}")
+            raise CannotFollow(f"a server is at update {version}, the run at {self.shard.version}")
         return [update for update in self._updates if update.number > version]
 
-    def _save_with(self, crew: StarGroup, state: State) -> Path:
+    def _save_with(self, group: StarGroup, state: State) -> Path:
         try:
-            path = self.shard.save(state, crew)
+            path = self.shard.save(state, group)
         except StoreFailed:
-            crew.end()  # all have failed alike, and say that they are through
+            group.end()  # the save has failed on all servers
             raise
-        crew.end()
+        group.end()
         return path
 
     def _stop(self) -> Outcome:
-        self.course.stop(left=0 if self._dispenser.quiet else self._dispenser.begun - self.step)
+        self.task.stop(left=0 if self._queue.quiet else self._queue.begun - self.step)
         return "stopped"

@@ -1,7 +1,8 @@
-"""Where a server hears others: a thread for each connection, from its first word to its end.
+"""Accepts and serves the connections of one server, with a thread for each.
 
-Who connects says the key of this server's seat, or nothing more is heard. A worker has a line to every
-server, to pull and to push, and one more to the first, to ask for work; the first has a line to every other.
+A client must present the key in the server's address file first, or the connection is closed. A worker has a
+connection to every server, to pull and to push, and one more to the primary, for tasks; the primary has a
+connection to every other server.
 """
 
 from __future__ import annotations
@@ -27,95 +28,102 @@ HELLO_S = 5.0
 BACKLOG = 128
 
 
-def open_hall(
-    folder: Path, number: int, host: str, shard: ServerShard, servers: int, chief: PrimaryServer | None = None
+def open_rpc_server(
+    folder: Path,
+    number: int,
+    host: str,
+    shard: ServerShard,
+    servers: int,
+    primary: PrimaryServer | None = None,
 ) -> RpcServer:
-    """Listen for whoever has read this server's seat."""
+    """Listen on a free port, and write address and key to the run's directory."""
     listener = socket.create_server((host, 0), backlog=BACKLOG)
-    seat = register_server(folder, number, host, listener.getsockname()[1])
-    return RpcServer(listener, seat, shard, number, servers, chief)
+    address = register_server(folder, number, host, listener.getsockname()[1])
+    return RpcServer(listener, address, shard, number, servers, primary)
 
 
 class RpcServer:
-    """One server's listening socket, and whom it speaks to."""
+    """One server's listening socket and its connections."""
 
     def __init__(
         self,
         listener: socket.socket,
-        seat: ServerAddress,
+        address: ServerAddress,
         shard: ServerShard,
         rank: int,
         world: int,
-        chief: PrimaryServer | None = None,
+        primary: PrimaryServer | None = None,
     ) -> None:
-        self._listener, self._key, self._shard = listener, seat.key, shard
-        self._lines: set[FrameConnection] = set()
+        self._listener, self._key, self._shard = listener, address.key, shard
+        self._connections: set[FrameConnection] = set()
         self._rank, self._world = rank, world
-        self.chief = chief
+        self.primary = primary
         self.failed: Callable[[BaseException], None] = lambda _error: None
-        threading.Thread(target=self._accept, name="hall", daemon=True).start()
+        threading.Thread(target=self._accept, name="rpc_server", daemon=True).start()
 
     def close(self) -> None:
-        """Hear nobody from now on."""
+        """Stop listening and close all connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits there
         self._listener.close()
-        for line in list(self._lines):
-            line.close()
+        for connection in list(self._connections):
+            connection.close()
 
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                client_socket, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._meet, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._handle, args=(client_socket,), daemon=True).start()
 
-    def _meet(self, connection: socket.socket) -> None:
-        connection.settimeout(HELLO_S)
-        line = FrameConnection(connection)
-        self._lines.add(line)
+    def _handle(self, client_socket: socket.socket) -> None:
+        client_socket.settimeout(HELLO_S)
+        connection = FrameConnection(client_socket)
+        self._connections.add(connection)
         try:
-            head = line.receive(max_head=FIRST_HEAD_BYTES, body=False).head
+            head = connection.receive(max_head=FIRST_HEAD_BYTES, body=False).head
             if not hmac.compare_digest(str(head.get("key")), self._key):
                 return
-            line.patient()
+            connection.clear_timeout()
             shard = self._shard
-            line.send(stage=shard.part.stage, stamp=shard.stamp, staged=shard.staged())
+            connection.send(stage=shard.part.stage, stamp=shard.stamp, staged=shard.staged())
             if head.get("stage") == shard.part.stage:
-                self._attend(line, head)
+                self._serve_requests(connection, head)
         except ConnectionError:
-            pass  # who is gone is gone; whatever they had is given to others
+            pass  # the client is gone; `leave` has returned its tasks
         except WindlassError as error:
             self.failed(error)
         finally:
-            self._lines.discard(line)
-            line.close()
+            self._connections.discard(connection)
+            connection.close()
 
-    def _attend(self, line: FrameConnection, head: dict[str, Any]) -> None:
-        if head.get("role") == "asks" and self.chief is not None:
-            self._employ(line, self.chief)
+    def _serve_requests(self, connection: FrameConnection, head: dict[str, Any]) -> None:
+        if head.get("role") == "tasks" and self.primary is not None:
+            self._serve_tasks(connection, self.primary)
             return
         while True:
-            frame = line.receive()
+            frame = connection.receive()
             if frame.head["do"] == "save":
-                with contextlib.suppress(StoreFailed):  # the first server has met the same failure, and tells
-                    self._shard.save(State(**frame.head["state"]), BranchGroup(line, self._rank, self._world))
-                line.send(saved=self._shard.base.step)
+                with contextlib.suppress(StoreFailed):  # the primary reports the same failure
+                    self._shard.save(
+                        State(**frame.head["state"]), BranchGroup(connection, self._rank, self._world)
+                    )
+                connection.send(saved=self._shard.base.step)
             else:
                 arrays, answer = self._answer(frame)
-                line.send(arrays, **answer)
+                connection.send(arrays, **answer)
 
-    def _employ(self, line: FrameConnection, chief: PrimaryServer) -> None:
-        """Give a worker one task after the other, until it goes."""
-        worker = chief.hello()
+    def _serve_tasks(self, connection: FrameConnection, primary: PrimaryServer) -> None:
+        """Give a worker tasks until it disconnects."""
+        worker = primary.join()
         try:
             while True:
-                told = line.receive().head
-                order = chief.next(worker, told.get("told"))
-                line.send(**order)
+                request = connection.receive().head
+                order = primary.next_task(worker, request.get("result"))
+                connection.send(**order)
         finally:
-            chief.gone(worker)
+            primary.leave(worker)
 
     def _answer(self, frame: Frame) -> tuple[dict[str, Any], dict[str, Any]]:
         shard, head = self._shard, frame.head
@@ -130,17 +138,17 @@ class RpcServer:
                 lost = shard.lost(head["tasks"])
                 return {}, {"missing": lost} if lost else {"square": shard.square(head["tasks"])}
             case "commit":
-                return {}, self._commit(ServerUpdate.heard(head["update"]), head.get("drop", []))
+                return {}, self._commit(ServerUpdate.from_facts(head["update"]), head.get("drop", []))
             case "forget":
                 others = [task for task in shard.staged() if not task.startswith(head["life"])]
                 shard.drop(others)
                 return {}, {"forgot": len(others)}
-        raise ConnectionResetError(f"nobody here knows how to {head['do']}")
+        raise ConnectionResetError(f"unknown request '{head['do']}'")
 
     def _commit(self, update: ServerUpdate, dropped: list[str]) -> dict[str, Any]:
         missing = self._shard.missing(update)
         if missing:
             return {"missing": missing}
-        told = self._shard.commit(update)
+        facts = self._shard.commit(update)
         self._shard.drop(dropped)
-        return {**told, "stamp": self._shard.stamp}
+        return {**facts, "stamp": self._shard.stamp}

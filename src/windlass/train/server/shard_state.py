@@ -1,7 +1,7 @@
-"""What a server holds, whatever is learnt: the side of `shard.Shard` that knows numbers.
+"""The protocol of what a server holds: the values behind `shard.ServerShard`.
 
-A shard knows pushes, commits, versions and the log; its part knows what the numbers mean. There is one for
-each kind of course: network/part.py, vectors/part.py, hidden/part.py.
+ServerShard knows pushes, commits, versions and the log; ShardState knows what the numbers mean.
+Implementations: network/network_shard.py, word2vec/word2vec_shard.py, hmm/hmm_shard.py.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from windlass.train.server.peers import BranchGroup, StarGroup
 from windlass.train.server.updates import ServerUpdate
 
 ROWS = "#rows"
-"""Ends the name of an array that says which rows of a table another array holds."""
+"""Suffix of an array that lists the rows of the table that another array holds."""
 
 Share = Mapping[str, Tensor]
-"""Numbers by name: whole boxes, or rows of them."""
-ServerCrew = StarGroup | BranchGroup
+"""Arrays by name: whole slices, or rows of them."""
+ServerGroup = StarGroup | BranchGroup
 
 
 class ShardState(Protocol):
-    """One server's share of what is learnt."""
+    """One server's share of the model."""
 
     stage: str
 
     @property
     def bytes(self) -> int:
-        """Of all that it holds; a log much longer than this is due to be replaced."""
+        """Size of the values; a log much longer than this makes a checkpoint due."""
 
     @property
     def due(self) -> bool:
-        """Whether it is time for a checkpoint, by the clock."""
+        """True if a checkpoint is due by the clock."""
 
     def load(self) -> tuple[State | None, list[str]]:
-        """Take up the newest whole checkpoint; say why others were passed over."""
+        """Load the newest intact checkpoint; also return why newer ones were skipped."""
 
     def values(self, rows: Share, ahead: int) -> dict[str, Tensor]:
-        """Return copies of everything, of tables in `rows` only those rows."""
+        """Return copies of all values, of tables in `rows` only those rows."""
 
     def check(self, share: Share) -> None:
-        """Refuse with BadInput what cannot be added to what is here."""
+        """Raise BadInput for a push that does not fit."""
 
     def square(self, shares: Sequence[Share]) -> float:
         """Return the square of the norm of the sum of some pushes."""
 
     def apply(self, shares: Sequence[Share], update: ServerUpdate) -> dict[str, Any]:
-        """Make an update of some pushes; return what whoever commits it shall know."""
+        """Apply an update of some pushes; return facts for the primary."""
 
-    def keepsakes(self) -> Iterator[tuple[dict[str, Any], Share]]:
-        """Yield what a checkpoint does not hold, for the log that follows it."""
+    def unsaved(self) -> Iterator[tuple[dict[str, Any], Share]]:
+        """Yield state that a checkpoint does not hold, for the log that follows it."""
 
-    def take_up(self, head: Mapping[str, Any], share: Share) -> None:
-        """Take up a keepsake from the log."""
+    def restore_unsaved(self, head: Mapping[str, Any], share: Share) -> None:
+        """Restore such state from the log."""
 
-    def lacks(self, update: ServerUpdate) -> list[str]:
-        """Return what this part would need for an update and has not."""
+    def missing_for(self, update: ServerUpdate) -> list[str]:
+        """Return what this server lacks for an update."""
 
-    def save(self, state: State, crew: ServerCrew) -> Path:
+    def save(self, state: State, group: ServerGroup) -> Path:
         """Write a checkpoint together with all servers, or raise StoreFailed on all."""
 
     def close(self, within_s: float) -> None: ...

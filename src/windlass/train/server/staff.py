@@ -1,4 +1,4 @@
-"""How many workers a run was last asked to have."""
+"""The requested number of workers of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windlass.spec.protocol.elastic import WORKERS
 
 
 def wanted_workers(folder: Path) -> int | None:
-    """Return how many workers the run was last asked to have; None where nobody said."""
+    """Return the last requested number of workers; None if there was no request."""
     try:
         return int(json.loads((folder / WORKERS).read_bytes())["workers"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""Which of the things that servers can hold a run is at: vectors of tokens, a network, or hidden states.
+"""The stage of a run on servers: `vectors` (word2vec), `network`, or `hidden` (hidden Markov models).
 
-An mlp that starts from word2vec has two stages, the vectors first; any other run has one. Everybody finds out
-from the run's directory alone, so whoever is started anew comes to the right one.
+An mlp that starts from word2vec has two stages, the vectors first; any other run has one. Every process
+derives the stage from the run's directory alone, so a restarted process finds the right one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape
-from windlass.train.checkpoint.manager import Tell
+from windlass.train.checkpoint.manager import EmitEvent
 from windlass.train.event_log import EventLog
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.shard import ServerShard
 from windlass.train.server.shard_state import ShardState
 from windlass.train.server.task import ServerTask
-from windlass.train.server.worker import Hand
+from windlass.train.server.worker import TaskRunner
 from windlass.train.word2vec.start import is_due
 
 
@@ -27,64 +27,64 @@ def stage_of(run: Run, folder: Path) -> str:
     return "vectors" if is_due(run, folder) else "network"
 
 
-def open_shard(stage: str, run: Run, folder: Path, number: int, tell: Tell) -> ServerShard:
-    """Build what one server holds at a stage."""
+def open_shard(stage: str, run: Run, folder: Path, number: int, emit: EmitEvent) -> ServerShard:
+    """Build the shard of one server for a stage."""
     part: ShardState
     match stage:
         case "hidden":
-            from windlass.train.server.hmm.hmm_shard import HiddenPart
+            from windlass.train.server.hmm.hmm_shard import HmmShardState
 
-            part = HiddenPart(run, folder, number)
+            part = HmmShardState(run, folder, number)
         case "vectors":
-            from windlass.train.server.word2vec.word2vec_shard import VectorPart
+            from windlass.train.server.word2vec.word2vec_shard import Word2VecShardState
 
-            part = VectorPart(run, folder, number)
+            part = Word2VecShardState(run, folder, number)
         case _:
-            from windlass.train.server.network.network_shard import NetworkPart
+            from windlass.train.server.network.network_shard import NetworkShardState
 
-            part = NetworkPart(run, folder, number, tell)
+            part = NetworkShardState(run, folder, number, emit)
     return ServerShard(part, run.job.sync, folder, number)
 
 
-def open_chief(run: Run, folder: Path, record: EventLog, shard: ServerShard) -> PrimaryServer:
-    """Build the first server's side of a stage, and take up the run where it stands."""
-    chief = PrimaryServer(folder, record, shard, servers=run.job.sync.servers, workers=run.layout.dp)
-    chief.begin(_course(run, folder, record, chief))
-    return chief
+def open_primary(run: Run, folder: Path, record: EventLog, shard: ServerShard) -> PrimaryServer:
+    """Build the primary for a stage, and restore the run."""
+    primary = PrimaryServer(folder, record, shard, servers=run.job.sync.servers, workers=run.layout.dp)
+    primary.begin(_open_task(run, folder, record, primary))
+    return primary
 
 
-def _course(run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> ServerTask:
-    match chief.shard.part.stage:
+def _open_task(run: Run, folder: Path, record: EventLog, primary: PrimaryServer) -> ServerTask:
+    match primary.shard.part.stage:
         case "hidden":
-            from windlass.train.server.hmm.hmm_task import HiddenCourse
+            from windlass.train.server.hmm.hmm_task import HmmTask
 
-            return HiddenCourse(run, folder, record, chief)
+            return HmmTask(run, folder, record, primary)
         case "vectors":
-            from windlass.train.server.word2vec.word2vec_task import VectorCourse
+            from windlass.train.server.word2vec.word2vec_task import Word2VecTask
 
-            return VectorCourse(run, folder, record, chief)
+            return Word2VecTask(run, folder, record, primary)
         case _:
-            from windlass.train.server.network.network_task import NetworkCourse
+            from windlass.train.server.network.network_task import NetworkTask
 
-            return NetworkCourse(run, folder, record, chief)
+            return NetworkTask(run, folder, record, primary)
 
 
-def open_hand(stage: str, run: Run, folder: Path, record: EventLog, threads: int) -> Hand:
-    """Build what a worker computes with at a stage."""
+def open_task_runner(stage: str, run: Run, folder: Path, record: EventLog, threads: int) -> TaskRunner:
+    """Build a worker's task runner for a stage."""
     match stage:
         case "hidden":
-            from windlass.train.server.hmm.hmm_worker import HiddenHand
+            from windlass.train.server.hmm.hmm_worker import HmmTaskRunner
 
-            return HiddenHand(run, threads)
+            return HmmTaskRunner(run, threads)
         case "vectors":
-            from windlass.train.server.word2vec.word2vec_worker import VectorHand
+            from windlass.train.server.word2vec.word2vec_worker import Word2VecTaskRunner
 
-            return VectorHand(run, folder)
+            return Word2VecTaskRunner(run, folder)
         case _:
-            from windlass.train.server.network.network_worker import NetworkHand
+            from windlass.train.server.network.network_worker import NetworkTaskRunner
 
-            return NetworkHand(run, record, threads)
+            return NetworkTaskRunner(run, record, threads)
 
 
-def untold(*_args: Any, **_facts: Any) -> None:
-    """Only the first server tells."""
+def drop_event(*_args: Any, **_facts: Any) -> None:
+    """Ignore an event: only the primary logs events."""

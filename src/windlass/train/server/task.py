@@ -1,7 +1,6 @@
-"""What is learnt on servers, as the first of them leads it; primary.py is the side that knows workers.
+"""The protocol of a training task on servers: what the primary trains; primary.py manages the workers.
 
-A step is a batch. There is one course for each kind of thing: network/course.py, vectors/course.py,
-hidden/course.py.
+A step is a batch. Implementations: network/network_task.py, word2vec/word2vec_task.py, hmm/hmm_task.py.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """Where the run stands when an update is drawn up."""
+    """State of the run when an update is built."""
 
     version: int
     samples: int
-    """Positions that were committed so far."""
+    """Committed positions so far."""
     step: int
     square: float | None
-    """Of the norm over all servers, None where the push of one worker is the whole update."""
+    """Squared gradient norm over all servers; None if the push of one worker is the whole update."""
     train_s: float
 
 
 class ServerTask(Protocol):
-    """Decides what the batches of a run are, and what happens between them."""
+    """Defines the batches of a run, and what happens between them."""
 
     record: EventLog
     size: int
     """Positions of a batch."""
-    squared: bool
-    """Whether an update needs the norm over all servers."""
+    needs_norm: bool
+    """True if an update needs the gradient norm over all servers."""
 
     @property
     def sync(self) -> Sync: ...
@@ -47,36 +46,36 @@ class ServerTask(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody asked for something that is done at a border."""
+        """True if a request waits for the next boundary."""
 
-    def begin(self, base: State, updates: Sequence[ServerUpdate], passed_over: Sequence[str]) -> None:
-        """Take up the run after a checkpoint and the updates that followed it."""
+    def begin(self, base: State, updates: Sequence[ServerUpdate], skipped: Sequence[str]) -> None:
+        """Resume after a checkpoint and the updates that followed it."""
 
     def limit(self, step: int) -> int:
-        """Return the step of the next border, after one that stands at `step`."""
+        """Return the step of the next boundary after `step`."""
 
     def aligned(self, step: int) -> int:
-        """Return the first step from `step` on that can be a border."""
+        """Return the first step from `step` on that can be a boundary."""
 
     def parts(self, workers: int) -> int:
-        """Return into how many parts a batch is divided for so many workers."""
+        """Return the number of parts of a batch for this many workers."""
 
     def order(self, task: WorkerTask) -> Facts:
-        """Return what a worker must know of a task, beside which it is."""
+        """Return the fields of a worker's task that depend on the kind of model."""
 
-    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate: ...
+    def build_update(self, done: FinishedWork, progress: TaskProgress) -> ServerUpdate: ...
 
-    def entered(self, update: ServerUpdate, told: Sequence[dict[str, Any]], seconds: float) -> None:
-        """Tell of an update that is committed; `told` is what the servers say of it."""
+    def on_committed(self, update: ServerUpdate, replies: Sequence[dict[str, Any]], seconds: float) -> None:
+        """Log a committed update; `replies` are those of the servers."""
 
-    def border(self, stopped: Callable[[], bool]) -> bool:
-        """Do what is due where all batches so far are committed; return whether to go on."""
+    def at_boundary(self, stopped: Callable[[], bool]) -> bool:
+        """Do what is due when all batches so far are committed; return False to stop."""
 
     def stop(self, *, left: int) -> None:
-        """End for now; `left` batches were begun and are not committed."""
+        """Stop for now; `left` batches were begun and are not committed."""
 
     def finish(self) -> None:
-        """Make the result."""
+        """Write the final model."""
 
     def end(self) -> None:
         """Close everything."""

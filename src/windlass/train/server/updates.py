@@ -1,4 +1,4 @@
-"""What one update is: whose pushes, of which positions, and what came of them."""
+"""One update: its pushes, its positions in the data, and its result."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from windlass.corpus.batches import DIGEST_BITS
 
 @dataclass(frozen=True)
 class ServerUpdate:
-    """One change of what the servers hold, on all of them.
+    """One change of the values on all servers.
 
-    In synchronous mode it is a whole batch; in the others one part of a batch, as one worker pushed it.
+    In synchronous mode it is a whole batch; in other modes it is one worker's part of a batch.
     """
 
     number: int
-    """Updates before it, and itself: counted from the step of the checkpoint that the logs follow."""
+    """Sequence number, counted from the step of the checkpoint that the logs follow."""
     batch: int
     tasks: tuple[str, ...]
-    """Whose pushes are added up, in this order."""
+    """Tasks whose pushes are added up, in this order."""
     first: int
     until: int
-    """The positions that it was made of."""
+    """Positions first .. until - 1 of the data."""
     part: int = 0
     parts: int = 1
-    """Which of how many parts of the batch it is; a whole batch is one of one, however it was divided."""
+    """Part `part` of `parts` of the batch; a whole batch is 0 of 1, however it was divided."""
     rate: float = 0.0
     shrink: float | None = None
-    """Factor that brings the sum to the largest norm; None where whoever computed it has done that."""
+    """Factor that clips the sum to the maximum norm; None if the worker has clipped it."""
     norm: float = 0.0
     loss: float = 0.0
     digest: int = 0
     stale: int = 0
-    """Updates that came between the values it was computed from and itself."""
+    """Number of updates between the values it was computed from and itself."""
     train_s: float = 0.0
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What only one kind of course knows of it."""
+    """Fields that depend on the kind of task."""
 
     @property
     def positions(self) -> int:
         return self.until - self.first
 
     @classmethod
-    def heard(cls, facts: Mapping[str, Any]) -> ServerUpdate:
+    def from_facts(cls, facts: Mapping[str, Any]) -> ServerUpdate:
         return cls(**{**facts, "tasks": tuple(facts["tasks"])})
 
 
 def digest_of(digests: Iterable[int]) -> int:
-    """Return the digest of all that some digests are of."""
+    """Combine digests into that of their union."""
     return int(sum(digests)) % (1 << DIGEST_BITS)

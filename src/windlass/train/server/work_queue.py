@@ -1,14 +1,14 @@
-"""Who computes what next: batches, handed out so that each is learned from exactly once.
+"""The queue of tasks: hands out batches so that each is trained on exactly once.
 
-A decision without clock, network or tensor. Batch b is the positions b * size to (b + 1) * size - 1 of the
-run's order of samples, divided into parts. In synchronous mode a batch is begun when the one before it is
-committed, and done when all its parts are. In the other modes every part is done by itself, and the next one
-is begun as soon as somebody asks: by anybody in asynchronous mode, in bounded mode by whoever has at most
-`staleness` parts committed more than the slowest who is there. What a worker that is gone had not finished is
-handed out again, before anything else.
+A pure decision without clock, network or tensors. Batch b is the positions b * size to (b + 1) * size - 1 of
+the run's order of samples, divided into parts. In synchronous mode a batch starts when its predecessor is
+committed, and is done when all its parts are. In the other modes every part is done by itself, and the next
+one starts when a worker requests a task. In bounded mode a worker must wait while it has more than
+`staleness` parts committed more than the slowest worker. Unfinished tasks of a lost worker are handed out
+again before anything else.
 
-Nothing at or beyond `limit` is handed out. All batches below it committed is a border: then the data's whole
-state is one number again, and evaluations and checkpoints have their place.
+Nothing at or beyond `limit` is handed out. When all batches below it are committed, the run is at a boundary:
+the data state is one number again, and evaluations and checkpoints take place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from windlass.spec.sync import Sync
 
 Facts = dict[str, Any]
-Kind = Literal["learn", "look"]
+Kind = Literal["learn", "evaluate"]
 
 
 class BatchPart(NamedTuple):
@@ -39,21 +39,21 @@ class WorkerTask:
     id: str
     kind: Kind
     batch: int
-    """To learn from; of a look, the number of steps before it."""
+    """Batch to train on; of an evaluation, the number of steps before it."""
     part: int = 0
     parts: int = 1
 
 
 @dataclass(frozen=True)
 class FinishedWork:
-    """What can be committed, or a look that is complete: the tasks in order, and what was told of each."""
+    """Work that can be committed, or a complete evaluation: the tasks in order, and the result of each."""
 
     kind: Kind
     piece: BatchPart
     tasks: tuple[str, ...]
     facts: tuple[Facts, ...]
     worker: int
-    """Who was the last to finish."""
+    """The last worker to finish."""
 
 
 @dataclass
@@ -65,37 +65,37 @@ class _Round:
 
 
 class WorkQueue:
-    """Hands out tasks, and gathers what came of them."""
+    """Hands out tasks, and collects their results."""
 
     def __init__(self, sync: Sync, life: str, *, committed: Iterable[BatchPart] = (), first: int = 0) -> None:
-        """`committed` are pieces of batches from `first` on that are done already; all before `first` are."""
+        """`committed` are the finished parts of batches from `first` on; all batches before `first` are
+        done."""
         self.sync, self._life = sync, life
         self.limit = self.committed = first
-        """Nothing from `limit` on is handed out; `committed` counts the batches that are wholly committed."""
+        """Nothing from `limit` on is handed out; `committed` counts the completely committed batches."""
         self.parts = 1
-        """Into how many a batch is divided from the next one on."""
+        """Number of parts of each batch from the next one on."""
         self._issued = 0
         self._waiting: deque[WorkerTask] = deque()
         self._open: dict[str, tuple[int, WorkerTask, float]] = {}
         self._rounds: dict[tuple[Kind, int], _Round] = {}
         self._ended: dict[int, int] = {}
-        """By worker that is there, how many parts of it are committed; one that comes has as many as the
-        slowest."""
+        """Committed parts by connected worker; a new worker starts with the count of the slowest."""
         self.dropped: list[str] = []
-        """Tasks that were given back since somebody emptied this; their pushes may lie at some servers."""
+        """Tasks returned since the primary emptied this list; some servers may hold their pushes."""
         pieces = list(committed)
         self._next = max((piece.batch for piece in pieces), default=first - 1) + 1
         self._left = sorted(set(range(first, self._next)) - {piece.batch for piece in pieces})
-        self._go_on_with(pieces)
+        self._resume(pieces)
 
     @property
     def quiet(self) -> bool:
-        """Whether everything that was begun is done."""
+        """True if everything that was begun is done."""
         return not self._rounds and not self._left
 
     @property
     def begun(self) -> int:
-        """The first batch of which nothing was handed out yet."""
+        """The first batch that has not started."""
         return self._next
 
     @property
@@ -105,9 +105,9 @@ class WorkQueue:
     def join(self, worker: int) -> None:
         self._ended.setdefault(worker, min(self._ended.values(), default=0))
 
-    def ask(self, worker: int, now_s: float = 0.0) -> WorkerTask | None:
-        """Return what a worker shall do next, None if it has to wait."""
-        self.join(worker)  # one that was late once is welcome again
+    def next_task(self, worker: int, now_s: float = 0.0) -> WorkerTask | None:
+        """Return a worker's next task; None if it has to wait."""
+        self.join(worker)  # a late worker that was removed joins again
         if not self._waiting and self._left:
             self._begin("learn", self._left.pop(0), self.parts)
         elif not self._waiting and self._may_begin():
@@ -124,10 +124,10 @@ class WorkQueue:
         return [worker for worker, _, since_s in self._open.values() if since_s < before_s]
 
     def finish(self, worker: int, task_id: str, facts: Facts) -> FinishedWork | None:
-        """Take what a worker did; return what is complete by it."""
+        """Take a worker's result; return the work that it completes, if any."""
         held, task, _ = self._open.get(task_id, (None, None, 0.0))
         if task is None or held != worker:
-            return None  # it was given to somebody else meanwhile
+            return None  # the task was reassigned
         del self._open[task_id]
         gathered = self._rounds[(task.kind, task.batch)]
         gathered.done[task.part] = (task_id, facts)
@@ -140,27 +140,27 @@ class WorkQueue:
             )
         if not complete:
             return None
-        ids, told = zip(*(gathered.done[part] for part in range(gathered.parts)), strict=True)
-        return FinishedWork(task.kind, BatchPart(task.batch), ids, told, worker)
+        ids, results = zip(*(gathered.done[part] for part in range(gathered.parts)), strict=True)
+        return FinishedWork(task.kind, BatchPart(task.batch), ids, results, worker)
 
     def settle(self, done: FinishedWork) -> None:
-        """Count what is committed, for whoever did it if they are still there."""
+        """Count committed work for its worker, if it is still connected."""
         if done.kind == "learn" and done.worker in self._ended:
             self._ended[done.worker] += 1
 
     def leave(self, worker: int) -> None:
-        """Take back what a worker that is gone had not finished."""
+        """Return the unfinished tasks of a lost worker to the queue."""
         self._ended.pop(worker, None)
-        for _, task, _ in [one for one in self._open.values() if one[0] == worker]:
+        for _, task, _ in [opened for opened in self._open.values() if opened[0] == worker]:
             del self._open[task.id]
             if task.kind == "learn":
                 self.dropped.append(task.id)
             self._waiting.appendleft(WorkerTask(self._new_id(), task.kind, task.batch, task.part, task.parts))
 
-    def look(self, batch: int, parts: int) -> None:
-        """Let everybody look at held-out text, at a border."""
-        assert self.quiet, "a look needs a border"
-        self._begin("look", batch, parts)
+    def evaluate(self, batch: int, parts: int) -> None:
+        """Queue an evaluation of held-out text; only at a boundary."""
+        assert self.quiet, "an evaluation needs a boundary"
+        self._begin("evaluate", batch, parts)
 
     def _may_begin(self) -> bool:
         if self._next >= self.limit:
@@ -168,7 +168,8 @@ class WorkQueue:
         return self.sync.mode != "synchronous" or self._next == self.committed
 
     def _too_far_ahead(self, worker: int) -> bool:
-        """Looks are for everybody: there nobody is ahead of anybody."""
+        """Return True if the staleness bound holds the worker back; it applies to training, not to
+        evaluation."""
         bounded = self.sync.mode == "bounded" and self._waiting[0].kind == "learn"
         return bounded and self._ended[worker] - min(self._ended.values()) > self.sync.staleness
 
@@ -176,8 +177,8 @@ class WorkQueue:
         self._rounds[(kind, batch)] = _Round(parts)
         self._waiting += [WorkerTask(self._new_id(), kind, batch, part, parts) for part in range(parts)]
 
-    def _go_on_with(self, committed: list[BatchPart]) -> None:
-        """Hand out what is left of batches of which some parts are committed."""
+    def _resume(self, committed: list[BatchPart]) -> None:
+        """Queue the remaining parts of partly committed batches."""
         begun: dict[int, _Round] = {}
         for batch, part, parts in sorted(committed):
             begun.setdefault(batch, _Round(parts)).done[part] = ("", {})

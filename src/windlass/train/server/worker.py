@@ -1,7 +1,7 @@
-"""Whoever computes: asks for a task, pulls, learns, pushes, and asks again.
+"""The loop of a worker: request a task, pull, compute, push, repeat.
 
-It keeps nothing that would be missed. A line that breaks, for whatever reason, ends what it was doing; it
-goes to meet the servers again, and what it had not finished is handed out anew.
+A worker holds no state that matters. When a connection breaks it abandons its task and connects again; the
+primary reassigns the task.
 """
 
 from __future__ import annotations
@@ -14,51 +14,56 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.spec.errors import ProcessFailed
-from windlass.train.server.connections import Facts, Lines
-from windlass.train.server.peers import LOOK_AGAIN_S, PATIENCE_S, Elsewhere
+from windlass.train.server.connections import Facts, ServerConnections
+from windlass.train.server.peers import PATIENCE_S, RETRY_EVERY_S, WrongStage
 
 
-class Hand(Protocol):
-    """What a worker knows of one stage of a run."""
+class TaskRunner(Protocol):
+    """Computes the tasks of one stage of a run."""
 
     stage: str
 
-    def do(self, order: Facts, lines: Lines) -> Facts:
-        """Do a task; return what came of it, with the `version` of the values that it was computed from."""
+    def do(self, order: Facts, connections: ServerConnections) -> Facts:
+        """Do a task; return its result, with the `version` of the values that it was computed from."""
 
 
 def serve(
-    folder: Path, servers: int, hand: Hand, name: str, stopped: Callable[[], bool], stage: Callable[[], str]
+    folder: Path,
+    servers: int,
+    runner: TaskRunner,
+    name: str,
+    stopped: Callable[[], bool],
+    stage: Callable[[], str],
 ) -> None:
-    """Work at one stage of a run until it is over, or until this worker shall leave.
+    """Work at one stage of a run until it is over or `stopped` returns True.
 
-    `stage` says which one the run is at, for a worker that finds the servers at another.
+    `stage` returns the current stage of the run, for a worker that finds the servers at another one.
     """
-    until = math.inf  # the first server may have much to do before it lets anybody in
+    until = math.inf  # the primary may take long before it accepts connections
     while not stopped():
         try:
-            with contextlib.closing(Lines(folder, hand.stage, servers, name)) as lines:
+            with contextlib.closing(ServerConnections(folder, runner.stage, servers, name)) as connections:
                 until = time.monotonic() + PATIENCE_S
-                if _serve(lines, hand, stopped):
+                if _serve(connections, runner, stopped):
                     return
         except (ConnectionError, OSError) as error:
-            if isinstance(error, Elsewhere) and stage() != hand.stage:
+            if isinstance(error, WrongStage) and stage() != runner.stage:
                 return
             if time.monotonic() > until:
                 raise ProcessFailed(
                     f"{name}: no server came back within {PATIENCE_S:.0f} s: {error}"
                 ) from None
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(RETRY_EVERY_S)
 
 
-def _serve(lines: Lines, hand: Hand, stopped: Callable[[], bool]) -> bool:
-    """Do one task after the other. Return True when the stage is over."""
-    told: Facts | None = None
-    while not stopped() or told is not None:
-        order = lines.chief.ask(told=told).head
+def _serve(connections: ServerConnections, runner: TaskRunner, stopped: Callable[[], bool]) -> bool:
+    """Do tasks until the stage is over (return True) or the worker stops (return False)."""
+    result: Facts | None = None
+    while not stopped() or result is not None:
+        order = connections.primary.call(result=result).head
         if order["kind"] == "end":
             return True
         begin = time.perf_counter()
-        told = {"task": order["id"], **hand.do(order, lines), **lines.traffic()}
-        told["took_s"] = time.perf_counter() - begin
+        result = {"task": order["id"], **runner.do(order, connections), **connections.traffic()}
+        result["took_s"] = time.perf_counter() - begin
     return False

@@ -1,11 +1,11 @@
-"""What travels when replicas add up tensors: the values themselves, or something smaller.
+"""Sums tensors over replicas, with or without compression.
 
-Input: a payload, tensors by name, alike in names and shapes on all replicas. `start` sets the exchange
-going and returns how to end it. Output, once ended: the payload's tensors hold the sum over the replicas,
-bit for bit the same on each.
+Input: a payload, tensors by name, with the same names and shapes on all replicas. `start` starts the exchange
+and returns a function that completes it. Output, once completed: the payload's tensors hold the sum over the
+replicas, bit-identical on each.
 
-What a compressor leaves out stays in its `residual` and joins the next payload (error feedback,
-Karimireddy et al. 2019, arXiv:1901.09847): late, but not lost.
+What a compressor leaves out stays in its `residual` and is added to the next payload (error feedback,
+Karimireddy et al. 2019, arXiv:1901.09847).
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ Payload = dict[str, Tensor]
 End = Callable[[], None]
 
 LARGE_VALUES = 65536
-"""Tensors of this many values travel on their own, without a copy."""
+"""Tensors of at least this many values are sent on their own, without a copy."""
 WHOLE_VALUES = 1024
-"""Tensors up to this many values (norms, biases) are never thinned out: they cost next to nothing."""
+"""Tensors up to this many values (norms, biases) are never compressed: they cost next to nothing."""
 
 
 class Compressor(Protocol):
-    """One way to add up tensors over the replicas."""
+    """One way to sum tensors over the replicas."""
 
     residual: Payload
 
     def start(self, payload: Payload) -> End:
-        """Begin to add up; the payload must not be touched before the returned function was called."""
+        """Start the sum; the payload must not be touched before the returned function was called."""
 
     def forget(self) -> None:
-        """Drop what only speeds up convergence, so that whoever loads a checkpoint is in the same place."""
+        """Drop state that only speeds up convergence, so that a run that resumes from a checkpoint is
+        identical."""
 
 
 def build_compressor(sync: Sync, wire: CountedGroup) -> Compressor:
@@ -51,7 +52,7 @@ def build_compressor(sync: Sync, wire: CountedGroup) -> Compressor:
 
 
 class Uncompressed:
-    """The values as they are. Large tensors travel in place, small ones together."""
+    """No compression. Large tensors are summed in place, small ones together."""
 
     def __init__(self, wire: CountedGroup) -> None:
         self._wire, self.residual = wire, Payload()
@@ -72,7 +73,7 @@ class Uncompressed:
         return end
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Nothing to drop."""
 
 
 class Halves:
@@ -93,11 +94,12 @@ class Halves:
         return end
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Nothing to drop."""
 
 
 class Largest:
-    """The largest values of each tensor with their places: top-k, Aji and Heafield 2017, arXiv:1704.05021."""
+    """The largest values of each tensor with their indices: top-k, Aji and Heafield 2017,
+    arXiv:1704.05021."""
 
     def __init__(self, wire: CountedGroup, share: float) -> None:
         self._wire, self._share, self.residual = wire, share, Payload()
@@ -122,17 +124,17 @@ class Largest:
         return end
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Nothing to drop."""
 
     def _exchange(self, tensors: list[Tensor], values: list[Tensor], places: list[Tensor]) -> End:
-        """Send values and places as one message, and fill the tensors with everybody's."""
+        """Gather values and indices of all replicas in one message, and fill the tensors with the sums."""
         if not tensors:
             return lambda: None
-        heard, work = self._wire.gather(torch.cat([*(v.view(torch.int32) for v in values), *places]))
+        received, work = self._wire.gather(torch.cat([*(v.view(torch.int32) for v in values), *places]))
 
         def end() -> None:
             work.wait()
-            _add_sparse(tensors, heard, [len(place) for place in places])
+            _add_sparse(tensors, received, [len(place) for place in places])
 
         return end
 
@@ -140,8 +142,8 @@ class Largest:
 class Factors:
     """Two thin factors of each matrix, M = P Q': PowerSGD, Vogels et al. 2019, arXiv:1905.13727.
 
-    One power iteration an exchange: P = M Q from the last Q, made orthonormal, then Q = M' P. torch has it
-    as a hook of DDP, whose chain of futures now and then ends a gloo process in an abort.
+    One power iteration per exchange: P = M Q from the last Q, made orthonormal, then Q = M' P. torch has it
+    as a DDP hook, whose chain of futures sometimes aborts a gloo process.
     """
 
     def __init__(self, wire: CountedGroup, rank: int) -> None:
@@ -170,11 +172,11 @@ class Factors:
         return end
 
     def forget(self) -> None:
-        """Drop the factors from which the next ones would start."""
+        """Drop the factors that warm-start the next ones."""
         self._q = {}
 
     def _pays(self, t: Tensor) -> bool:
-        """Return whether the factors have less than half the values of the tensor."""
+        """Return True if the factors have less than half the values of the tensor."""
         if t.dim() < 2:
             return False
         rows, columns = t.shape[0], t.numel() // t.shape[0]
@@ -195,7 +197,7 @@ class Factors:
 
 
 def _join(payload: Payload, residual: Payload) -> None:
-    """Add what was left out before, which then is no longer outstanding."""
+    """Move the residual into the payload."""
     for name in payload:
         left = residual.pop(name, None)
         if left is not None:
@@ -203,7 +205,7 @@ def _join(payload: Payload, residual: Payload) -> None:
 
 
 def _largest(t: Tensor, share: float) -> Tensor:
-    """Return the places of the largest values in the flattened tensor."""
+    """Return the indices of the largest values in the flattened tensor."""
     count = math.ceil(share * t.numel())
     return torch.topk(t.reshape(-1).abs(), count, sorted=False).indices.to(torch.int32)
 
@@ -226,9 +228,9 @@ def _copy_back(flat: Tensor, tensors: Iterable[Tensor]) -> None:
         t.copy_(part)
 
 
-def _add_sparse(tensors: Iterable[Tensor], heard: list[Tensor], counts: list[int]) -> None:
-    """Add up everybody's values at their places, in the order of ranks, so that the bits agree."""
-    messages: list[Any] = [message.chunk(2) for message in heard]
+def _add_sparse(tensors: Iterable[Tensor], received: list[Tensor], counts: list[int]) -> None:
+    """Sum the values of all ranks at their indices, in rank order, so that the bits agree."""
+    messages: list[Any] = [message.chunk(2) for message in received]
     for number, t in enumerate(tensors):
         span = slice(sum(counts[:number]), sum(counts[: number + 1]))
         total = torch.zeros(t.numel(), dtype=t.dtype, device=t.device)

@@ -1,9 +1,9 @@
-"""The exchange between replicas: does to tensors what policy.py decides.
+"""Synchronises the tensors of data-parallel replicas, as policy.py decides.
 
-    every-step          gradients become their sum, before each update
-    local, timed        weights become their average, now and then
-    diloco              an outer optimizer moves an anchor by the average of what the replicas walked away
-                        from it, and they go on from there (Douillard et al. 2023, arXiv:2311.08105);
+    every-step          gradients are summed before each update
+    local, timed        weights are averaged at intervals
+    diloco              an outer optimizer moves an anchor by the mean distance of the replicas from it, and
+                        they continue from there (Douillard et al. 2023, arXiv:2311.08105);
                         with fragments and delay as in Streaming DiLoCo (2025, arXiv:2501.18512)
 
 Averaging is the outer optimizer with rate 1 and no momentum, so all but every-step take one path. Inner
@@ -25,12 +25,12 @@ from windlass.train.sync.compression import End, Payload, Uncompressed, build_co
 from windlass.train.sync.policy import cut_into_fragments, first_schedule, keeps_residual, outer_numbers
 
 KEPT_SHARE = 0.5
-"""How much of its own a replica keeps when a delayed exchange arrives, as in Streaming DiLoCo: none would
-throw away the steps made meanwhile, all would ignore the others."""
+"""Share of its own weights that a replica keeps when a delayed exchange arrives, as in Streaming DiLoCo: 0
+would discard the steps made meanwhile, 1 would ignore the other replicas."""
 
 
 class DataParallel:
-    """The exchange between replicas along dp. Made when all of them hold equal weights."""
+    """Synchronisation of the replicas along dp. Created when all of them hold equal weights."""
 
     def __init__(
         self, holdings: Sequence[ParamShard], group: dist.ProcessGroup | None, sync: Sync, step: int = 0
@@ -49,7 +49,7 @@ class DataParallel:
 
     @property
     def bytes_sent(self) -> int:
-        """Payload bytes that this process had to send so far, by the rule in comm_counter.py."""
+        """Payload bytes sent by this process so far, by the rule in comm_counter.py."""
         return self._wire.bytes_sent
 
     @property
@@ -57,17 +57,17 @@ class DataParallel:
         return self._wire.replicas == 1
 
     @property
-    def has_borders(self) -> bool:
-        """Whether borders come by themselves; if not, only `agree` makes one."""
-        return self.alone or self._schedule.has_borders
+    def has_sync_points(self) -> bool:
+        """True if sync points occur by schedule; if not, only `average_now` makes one."""
+        return self.alone or self._schedule.has_sync_points
 
-    def at_border(self, step: int) -> bool:
-        """Return whether all replicas hold equal weights now."""
-        return self.alone or self._schedule.border(step)
+    def at_sync_point(self, step: int) -> bool:
+        """Return True if all replicas hold equal weights after `step`."""
+        return self.alone or self._schedule.is_sync_point(step)
 
     @torch.no_grad()
     def after_backward(self, step: int) -> None:
-        """Under every-step, replace gradients by their sums over the replicas."""
+        """Under every-step, all-reduce the gradients over the replicas."""
         if self.alone or self._sync.local:
             return
         for weight in self._weights.values():
@@ -86,16 +86,16 @@ class DataParallel:
             self._start(fragment)
         for fragment in self._schedule.ends(step):
             self._end(fragment)
-        if self._sync.policy == "timed" and self._schedule.border(step):
+        if self._sync.policy == "timed" and self._schedule.is_sync_point(step):
             self._pace(train_s)
 
     @torch.no_grad()
-    def agree(self) -> None:
-        """Make all weights equal ahead of time: end what is under way, then average.
+    def average_now(self) -> None:
+        """Make all weights equal ahead of schedule: finish pending exchanges, then average.
 
-        The outer optimizer takes no part, for its momentum is made for whole periods.
+        The outer optimizer is not involved, as its momentum is meant for whole periods.
         """
-        if self.at_border(self._step):
+        if self.at_sync_point(self._step):
             return
         for fragment in list(self._under_way):
             self._end(fragment)
@@ -107,23 +107,23 @@ class DataParallel:
         self._begin_period()
 
     def change(self, sync: Sync) -> None:
-        """Go on under another policy, after agreement; what still means something there is kept."""
-        self.agree()
+        """Average now and switch to another policy; state that stays valid is kept."""
+        self.average_now()
         before, residual = self._sync, self._compressor.residual
         self._adopt(sync)
         if keeps_residual(before, sync):
             self._compressor.residual = residual
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Return what a checkpoint must hold beside the weights: kind -> weight name -> values.
+        """Return the sync state for a checkpoint: kind -> weight name -> values.
 
-        Replicas agree first, so the anchor is the weights. What compression left out is added up over the
-        replicas, and each goes on with an equal part of it: so one copy serves any number of replicas, and
-        who goes on and who resumes do the same.
+        Replicas are averaged first, so the anchor equals the weights. The residual of compression is summed
+        over the replicas, and each continues with an equal part of it: so one copy serves any number of
+        replicas, and a run that resumes does the same as one that continues.
         """
         if self.alone:
             return {}
-        self.agree()
+        self.average_now()
         left = {name: t.clone() for name, t in self._compressor.residual.items()}
         Uncompressed(self._wire).start(left)()
         self._share_out(left)
@@ -133,7 +133,7 @@ class DataParallel:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]], step: int) -> None:
-        """Go on from a checkpoint of `step`, whose weights are loaded already."""
+        """Continue from a checkpoint of `step`, whose weights are loaded already."""
         self._step = step
         self._adopt(self._sync)
         if self.alone:
@@ -143,7 +143,7 @@ class DataParallel:
         self._share_out(state.get("residual", {}))
 
     def _adopt(self, sync: Sync) -> None:
-        """Take up a policy where all replicas are equal."""
+        """Start a policy at a sync point."""
         self._sync = sync
         self._schedule = first_schedule(sync, self._step)
         self._compressor = build_compressor(sync, self._wire)
@@ -159,16 +159,16 @@ class DataParallel:
         self._momentum = {name: held.get(name, torch.zeros_like(t)) for name, t in wanted.items()}
 
     def _start(self, fragment: int) -> None:
-        """Send how far this replica walked from the anchor."""
+        """Start to sum this replica's distance from the anchor."""
         walked = {name: self._anchor[name] - self._weights[name] for name in self._fragments[fragment]}
         self._under_way[fragment] = (walked, self._add_up(walked))
 
     def _add_up(self, payload: Payload) -> End:
-        """Begin to add up over the replicas; a fragment may be empty, and needs nobody then."""
+        """Start a sum over the replicas; an empty fragment needs no communication."""
         return self._compressor.start(payload) if payload else lambda: None
 
     def _end(self, fragment: int) -> None:
-        """Let the outer optimizer move the anchor, and the replica to it."""
+        """Move the anchor by the outer optimizer, and the replica to it."""
         walked, end = self._under_way.pop(fragment)
         end()
         rate, momentum = outer_numbers(self._sync)
@@ -182,7 +182,7 @@ class DataParallel:
                 weight.copy_(anchor)
 
     def _pace(self, train_s: float) -> None:
-        """Find out how long steps take, and so when to meet again."""
+        """Measure the duration of steps, and schedule the next exchange."""
         if self._paced_s is None:
             self._schedule = self._schedule.begun_at(self._step)
         else:
@@ -198,7 +198,7 @@ class DataParallel:
 
 
 def nesterov(slope: Tensor, momentum: Tensor | None, factor: float) -> Tensor:
-    """Return the direction of a Nesterov step, as torch.optim.SGD takes it; `momentum` moves on."""
+    """Return the direction of a Nesterov step as in torch.optim.SGD; updates `momentum`."""
     if momentum is None:
         return slope
     momentum.mul_(factor).add_(slope)

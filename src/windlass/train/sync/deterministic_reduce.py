@@ -1,12 +1,12 @@
 """Adds up gradients in the order of the job's replicas, however many processes computed them.
 
 Floating-point sums depend on their order. In a deterministic run the batch is always divided as the job says
-([layout] dp), each part is computed apart, and the parts are added up one after the other: on one process or
-on many, before a fault or after it, the bits are the same.
+([layout] dp), each part is computed separately, and the parts are added up in order: the bits are the same
+for any number of processes, before and after a fault.
 
 Input: for each part that this process computed, its gradients. Output: the sums, on every process. Each
-process adds up one stretch of all numbers and tells the others its result, so no more bytes travel than for a
-sum in any order, as long as every process has one part.
+process adds up one segment of all numbers and all-gathers the result, so no more bytes are sent than by an
+all-reduce, as long as every process has one part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.spec.job import Job
 
 
 def parts_of(parts: int, workers: int) -> list[range]:
-    """Return which parts of the batch each of the workers computes."""
+    """Return the parts of the batch that each worker computes."""
     return divided(0, parts, [1] * workers)
 
 
@@ -45,7 +45,7 @@ class OrderedSum:
         return self._own[self._rank]
 
     def keep(self, part: int) -> None:
-        """Take the gradients that the holdings have now as those of a part."""
+        """Store the current gradients of the holdings as those of a part."""
         flat = self._kept.get(part)
         if flat is None:
             flat = self._kept[part] = torch.empty(self._size, device=self._holdings[0].tensor.device)
@@ -54,7 +54,7 @@ class OrderedSum:
             piece.copy_(gradient) if gradient is not None else piece.zero_()
 
     def add_up(self) -> None:
-        """Give every holding the sum over all parts."""
+        """Set the gradient of every holding to the sum over all parts."""
         total = _sum_in_order(self._kept) if self._group is None else self._exchanged()
         for holding, piece in zip(self._holdings, self._pieces(total), strict=True):
             holding.tensor.grad = piece
@@ -72,12 +72,12 @@ class OrderedSum:
         longest = max(stretches)
         padded = torch.zeros(longest, device=sent.device)
         padded[:mine] = stretch
-        heard = [torch.empty_like(padded) for _ in stretches]
-        dist.all_gather(heard, padded, group=self._group)
-        return torch.cat([t[:size] for t, size in zip(heard, stretches, strict=True)])
+        gathered = [torch.empty_like(padded) for _ in stretches]
+        dist.all_gather(gathered, padded, group=self._group)
+        return torch.cat([t[:size] for t, size in zip(gathered, stretches, strict=True)])
 
     def _split(self, stretches: Sequence[int]) -> list[list[Tensor]]:
-        """Return for each worker its stretch of every part that was computed here."""
+        """Return for each worker its segment of every part that this process computed."""
         cut = [torch.split(self._kept[part], list(stretches)) for part in self.own]
         return [[stretch[worker] for stretch in cut] for worker in range(self._workers)]
 
@@ -98,10 +98,10 @@ def _sum_in_order(parts: Mapping[int, Tensor]) -> Tensor:
 
 
 def not_repeatable(job: Job) -> Iterator[str]:
-    """Yield why the bits of a job's result cannot be independent of what happens on the way."""
+    """Yield the reasons why a job cannot be deterministic."""
     if job.sync.local or job.sync.compress != "none":
         yield "[sync] must exchange whole gradients at every step (policy = 'every-step', no compress)"
     if job.layout.shares is not None:
-        yield "[layout] shares follow the speed of machines, which is not the same twice"
+        yield "[layout] shares follow the measured speed of machines, which varies"
     if job.layout.asynchronous:
-        yield "[layout] schedule = 'asynchronous' depends on the time"
+        yield "[layout] schedule = 'asynchronous' depends on timing"

@@ -1,7 +1,7 @@
-"""Decides when replicas exchange what, without touching a tensor.
+"""Decides when replicas synchronise what, without touching a tensor.
 
-All decisions are functions of the policy, of the step at which everybody was last equal, and of numbers
-that everybody agreed on. So all replicas decide alike, without a word.
+All decisions are functions of the policy, of the step at which all replicas were last equal, and of numbers
+that all replicas know. So all replicas decide alike without communicating.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from windlass.spec.sync import Sync
 
 @dataclass(frozen=True)
 class SyncSchedule:
-    """When each fragment of the model is exchanged. A step here is a number of finished steps."""
+    """When each fragment of the model is synchronised. A step here is a number of finished steps."""
 
     sync: Sync
     origin: int
     """The step at which all replicas held equal weights and the period began."""
     every: int
-    """Steps of a period, in which each fragment is exchanged once."""
+    """Steps of a period, in which each fragment is synchronised once."""
 
     def starts(self, step: int) -> tuple[int, ...]:
         """Return the fragments whose exchange starts after this step, evenly spread over the period."""
@@ -31,29 +31,29 @@ class SyncSchedule:
         return tuple(part for part in range(parts) if (part + 1) * self.every // parts == gone)
 
     def ends(self, step: int) -> tuple[int, ...]:
-        """Return the fragments whose exchange must be over, and is applied, after this step."""
+        """Return the fragments whose exchange must be complete, and is applied, after this step."""
         return self.starts(step - self.sync.delay)
 
     @property
-    def has_borders(self) -> bool:
-        """Whether all weights are equal now and then; with fragments or delay some are always apart."""
+    def has_sync_points(self) -> bool:
+        """True if all weights are equal at some steps; with fragments or delay some always differ."""
         return self.sync.fragments == 1 and self.sync.delay == 0
 
-    def border(self, step: int) -> bool:
-        """Return whether all replicas hold equal weights after this step."""
+    def is_sync_point(self, step: int) -> bool:
+        """Return True if all replicas hold equal weights after this step."""
         if not self.sync.local or step == self.origin:
             return True
-        return self.has_borders and bool(self.starts(step))
+        return self.has_sync_points and bool(self.starts(step))
 
     def begun_at(self, step: int) -> SyncSchedule:
-        """Return the same schedule with a period that begins at a step where all are equal."""
+        """Return the same schedule with a period that begins at a sync point."""
         return replace(self, origin=step)
 
     def paced(self, step: int, step_s: float) -> SyncSchedule:
         """Return the schedule after an exchange of the timed policy.
 
-        Everybody knows the slowest replica's seconds per step, and so the number of steps until the next
-        exchange: no step in between has to ask for the time.
+        All replicas know the slowest replica's seconds per step, and so the number of steps until the next
+        exchange: no step in between needs the time.
         """
         return replace(self, origin=step, every=steps_within(self.sync.seconds, step_s))
 
@@ -61,13 +61,13 @@ class SyncSchedule:
 def first_schedule(sync: Sync, step: int) -> SyncSchedule:
     """Return the schedule of a policy that begins at a step where all replicas are equal.
 
-    How long a step takes is unknown then, so the timed policy looks after one step.
+    The duration of a step is unknown then, so the timed policy measures it after one step.
     """
     return SyncSchedule(sync, step, 1 if sync.policy == "timed" else sync.every)
 
 
 def steps_within(seconds: float, step_s: float) -> int:
-    """Return how many steps fit into some time: at least one."""
+    """Return the number of steps that fit into `seconds`, at least one."""
     return max(1, int(seconds / step_s)) if step_s > 0 else 1
 
 
@@ -83,9 +83,9 @@ def cut_into_fragments(
     groups: list[list[str]] = [[] for _ in range(parts)]
     loads = [0] * parts
     for name in sorted(sizes, key=lambda name: (name not in shared, -sizes[name], name)):
-        least = loads.index(min(loads))
-        groups[least].append(name)
-        loads[least] += sizes[name]
+        smallest = loads.index(min(loads))
+        groups[smallest].append(name)
+        loads[smallest] += sizes[name]
     return [tuple(group) for group in groups]
 
 
@@ -95,9 +95,8 @@ def outer_numbers(sync: Sync) -> tuple[float, float]:
 
 
 def keeps_residual(before: Sync, after: Sync) -> bool:
-    """Return whether what compression left out still means something under another policy.
+    """Return True if the residual of compression stays valid under another policy.
 
-    Gradients and differences of weights are not the same thing, so it does between two policies that
-    both exchange at every step, or both do not.
+    A residual of gradients is not one of weight differences, so both policies must exchange the same kind.
     """
     return before.local == after.local

@@ -1,9 +1,10 @@
-"""Vectors of tokens by skip-gram with negative sampling, before a context MLP learns from them.
+"""Trains token vectors by skip-gram with negative sampling, from which a context MLP starts.
 
     counts of tokens -> passes over the text, a chunk at a time -> vectors in the run's folder
 
-learner.py is those stages: bounded memory, seeded, a checkpoint after each pass and where it is stopped.
-start.py lets the first process of a run do them while the others wait. The arithmetic is models/word2vec.py.
+`learner` runs these stages: bounded memory, seeded, a checkpoint after each pass and when it is stopped.
+`start` lets rank 0 of a run do this while the other ranks wait. The arithmetic is in
+windlass.models.word2vec.
 
-Start at learner.py.
+Start at `learner`.
 """

@@ -1,8 +1,9 @@
-"""Learns vectors of tokens from the text of a corpus, a chunk at a time.
+"""Trains vectors of tokens on the text of a corpus, a chunk at a time.
 
 Input: a part of a corpus. Output: a directory of vectors (docs/formats/word2vec.md). Memory: both matrices,
-and one chunk of tokens. A checkpoint says the pass and the position in it; every random number is looked up
-by position, so who goes on from it with one thread ends with the bits of who was never stopped.
+and one chunk of tokens. A checkpoint holds the pass and the position in it; random numbers depend on the
+position alone, so a learner with one thread that resumes from a checkpoint ends with the bits of one that was
+never stopped.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from windlass.store.manifest import load_manifest
 from windlass.store.store_dir import StoreDir
 
 CHUNK_TOKENS = 1 << 20
-"""Read and learnt at once: a few seconds at most between two looks at whether to stop."""
+"""Tokens processed between two checks for a stop request: a few seconds at most."""
 BLOCK_TOKENS = 10_000
-"""No pair crosses the border of two blocks; a thread takes one at a time."""
+"""No pair crosses the boundary of two blocks; a thread takes one block at a time."""
 RATE, MIN_RATE = 0.05, 1e-4
-"""The first rate falls on a line to this share of it."""
+"""The learning rate decays linearly from RATE to MIN_RATE of it."""
 Floats = NDArray[np.float32]
 
 PASSES = "word2vec-passes"
-"""Where a run keeps checkpoints until the vectors are finished, in its folder."""
+"""Directory of the checkpoints in a run's folder, until the vectors are finished."""
 
 
 @dataclass(frozen=True)
 class Word2VecPlan:
-    """All that decides the vectors, beside the text; with one thread, to the last bit."""
+    """Everything but the text that determines the vectors; with one thread, to the last bit."""
 
     vocabulary: int
     width: int
@@ -58,19 +59,19 @@ class Word2VecPlan:
 
 
 @dataclass(frozen=True)
-class Stood:
-    """How far learning has come."""
+class Word2VecProgress:
+    """Progress after a chunk."""
 
     epoch: int
     position: int
     total: int
     learnt: Learnt
-    """Of the pass so far."""
+    """Totals of the pass so far."""
     tokens_per_s: float
 
 
 class Word2VecLearner:
-    """One learning of vectors, from where it was left."""
+    """Trains the vectors of one run; resumes from the newest checkpoint."""
 
     def __init__(
         self, part: TokenPart, plan: Word2VecPlan, folder: Path, *, digest: str, threads: int
@@ -82,14 +83,14 @@ class Word2VecLearner:
         self._learnt = Learnt()
         self._counts_V: NDArray[np.int64] | None = None
         self._matrices = first_matrices(plan.vocabulary, plan.width, plan.seed)
-        self._go_on()
+        self._resume()
 
     @property
     def finished(self) -> bool:
         return self.epoch >= self.plan.epochs
 
-    def advance(self) -> Stood:
-        """Learn from one more chunk; a pass that ends is saved."""
+    def advance(self) -> Word2VecProgress:
+        """Train on one more chunk; save a checkpoint at the end of a pass."""
         sampler = self.sampler
         stop = min((self.position // CHUNK_TOKENS + 1) * CHUNK_TOKENS, self._part.tokens)
         tokens = np.ascontiguousarray(self._part.read(self.position, stop), np.int32)
@@ -101,30 +102,30 @@ class Word2VecLearner:
         seconds = time.perf_counter() - begin
         self._seconds += seconds
         self._learnt.include(more)
-        stood = Stood(self.epoch, stop, self._part.tokens, self._learnt, len(tokens) / seconds)
-        self.stand_at(self.epoch, stop)
+        progress = Word2VecProgress(self.epoch, stop, self._part.tokens, self._learnt, len(tokens) / seconds)
+        self.set_position(self.epoch, stop)
         if self.position == 0:
             self.save()
-        return stood
+        return progress
 
-    def stand_at(self, epoch: int, position: int) -> None:
-        """Be so far; a pass that has come to its end is told of, and the next one begins."""
+    def set_position(self, epoch: int, position: int) -> None:
+        """Set the position; at the end of a pass, record its loss and begin the next one."""
         self.epoch, self.position = epoch, position
         if position == self._part.tokens:
             self._losses.append(round(self._learnt.loss, 6))
             self.epoch, self.position, self._learnt = epoch + 1, 0, Learnt()
 
     def include(self, more: Learnt, seconds: float) -> None:
-        """Take over what others saw while they learnt, and how long it took."""
+        """Add the totals and the seconds of other workers."""
         self._learnt.include(more)
         self._seconds += seconds
 
     def take(self, inputs_VD: Floats, outputs_VD: Floats) -> None:
-        """Take over vectors that others have learnt."""
+        """Replace the vectors by those of the servers."""
         self._matrices = matrices_of(inputs_VD, outputs_VD)
 
     def counting(self) -> Iterator[int]:
-        """Count the tokens of the text, chunk by chunk; yield how many were counted."""
+        """Count the tokens of the text in chunks; yield the number counted so far."""
         counts_V = np.zeros(self.plan.vocabulary, np.int64)
         for start in range(0, self._part.tokens, CHUNK_TOKENS):
             stop = min(start + CHUNK_TOKENS, self._part.tokens)
@@ -138,7 +139,7 @@ class Word2VecLearner:
         return self._counts_V is not None
 
     def save(self) -> None:
-        """Keep how far it is; older checkpoints go when this one is whole."""
+        """Write a checkpoint, then remove older ones."""
         name = f"pass-{self.epoch:04d}-{self.position:012d}"
         save_vectors(self._passes / name, self._vectors())
         for other in self._passes.iterdir():
@@ -146,7 +147,7 @@ class Word2VecLearner:
                 StoreDir(other).remove()
 
     def finish(self, target: Path) -> TokenVectors:
-        """Write the result; checkpoints are needed no more."""
+        """Write the vectors and remove the checkpoints."""
         vectors = self._vectors()
         save_vectors(target, vectors)
         StoreDir(self._passes).remove()
@@ -154,7 +155,7 @@ class Word2VecLearner:
 
     @property
     def learnt(self) -> Learnt:
-        """Of the pass so far."""
+        """Totals of the pass so far."""
         return self._learnt
 
     @property
@@ -178,13 +179,13 @@ class Word2VecLearner:
         return self.rates_at(self.epoch, starts)
 
     def rates_at(self, epoch: int, starts: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the rate of blocks that begin there: a line over all passes, by position alone."""
+        """Return the rate of the blocks that begin at `starts`: linear over all passes, by position alone."""
         done = (epoch * self._part.tokens + starts) / (self.plan.epochs * self._part.tokens)
         return (self.plan.rate * np.maximum(1 - done, MIN_RATE)).astype(np.float32)
 
     def _vectors(self) -> TokenVectors:
         m, width = self._matrices, self.plan.width
-        told = {
+        metadata = {
             **self._settings,
             "epoch": self.epoch,
             "position": self.position,
@@ -192,33 +193,33 @@ class Word2VecLearner:
             "losses": self._losses,
             "seconds": round(self._seconds, 3),
         }
-        return TokenVectors(m.inputs_VS[:, :width], m.outputs_VS[:, :width], self._counted(), told)
+        return TokenVectors(m.inputs_VS[:, :width], m.outputs_VS[:, :width], self._counted(), metadata)
 
     @property
     def _settings(self) -> dict[str, Any]:
         return {"corpus": self._digest, "tokens": self._part.tokens, "plan": asdict(self.plan)}
 
-    def _go_on(self) -> None:
-        """Take up the newest whole checkpoint, if there is one."""
+    def _resume(self) -> None:
+        """Load the newest complete checkpoint, if there is one."""
         found = newest_pass(self._passes.parent)
         if found is None:
             return
         path, vectors = found
-        told = vectors.told
-        if any(told.get(key) != value for key, value in self._settings.items()):
+        metadata = vectors.metadata
+        if any(metadata.get(key) != value for key, value in self._settings.items()):
             raise BadInput(
-                f"{path}: was learnt from another text or with other settings",
-                hint=f"remove {self._passes} to begin again",
+                f"{path} was trained on another text or with other settings",
+                hint=f"remove {self._passes} to start over",
             )
         self._matrices = matrices_of(vectors.inputs_VD, vectors.outputs_VD)
         self._counts_V = vectors.counts_V
-        self.epoch, self.position = int(told["epoch"]), int(told["position"])
-        self._learnt, self._losses = Learnt(**told["learnt"]), list(told["losses"])
-        self._seconds = float(told["seconds"])
+        self.epoch, self.position = int(metadata["epoch"]), int(metadata["position"])
+        self._learnt, self._losses = Learnt(**metadata["learnt"]), list(metadata["losses"])
+        self._seconds = float(metadata["seconds"])
 
 
 def newest_pass(folder: Path) -> tuple[Path, TokenVectors] | None:
-    """Load the newest whole checkpoint in a run's folder; None where there is none."""
+    """Load the newest complete checkpoint in a run's folder; None if there is none."""
     passes = folder / PASSES
     kept = sorted(passes.iterdir()) if passes.is_dir() else []
     whole = [path for path in kept if load_manifest(StoreDir(path)) is not None]
@@ -227,7 +228,7 @@ def newest_pass(folder: Path) -> tuple[Path, TokenVectors] | None:
 
 
 def blocks_of(tokens: int) -> list[range]:
-    """Return the blocks of one pass, as `Learner.advance` takes them: no block crosses two chunks."""
+    """Return the blocks of one pass, as `Word2VecLearner.advance` takes them: no block crosses two chunks."""
     return [
         range(start, min(start + BLOCK_TOKENS, until))
         for begin in range(0, tokens, CHUNK_TOKENS)

@@ -1,8 +1,8 @@
-"""The first stage of a run whose model starts from word2vec: one process learns, the others wait.
+"""The first stage of a run whose model starts from word2vec: rank 0 trains vectors, the other ranks wait.
 
-Input: a run. Output: vectors in its folder, from which `parallel.strategy` takes the first embedding. All
-processes of the run call `prepare` together. The first of them decides whether the stage is due: it is not
-once there are vectors, or a checkpoint of the model.
+Input: a run. Output: vectors in its folder, from which `parallel.strategy` takes the initial embedding. All
+processes of the run call `prepare` together. Rank 0 decides whether the stage is due: it is not once there
+are vectors, or a checkpoint of the model.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from windlass.train.event_log import EventLog
 from windlass.train.word2vec.learner import Word2VecLearner, Word2VecPlan
 
 THREADS = 1
-"""Several would be quicker, but their vectors never the same twice, and so no run."""
+"""Several threads would be quicker, but not deterministic."""
 
 
 def prepare(
-    run: Run, folder: Path, record: EventLog, crew: ProcessGroup, stopped: Callable[[], bool]
+    run: Run, folder: Path, record: EventLog, group: ProcessGroup, stopped: Callable[[], bool]
 ) -> bool:
-    """See to it that the vectors are there, if the model starts from them; return False where it was stopped.
+    """Train the vectors if the model starts from them; return False if stopped.
 
-    The processes tell each other after every chunk how it stands, so that none waits long in silence.
+    The processes synchronise after every chunk, so that none waits longer than a collective's timeout.
     """
-    if not starts_from_vectors(run) or not crew.share(crew.rank == 0 and is_due(run, folder))[0]:
+    if not starts_from_vectors(run) or not group.all_gather_json(group.rank == 0 and is_due(run, folder))[0]:
         return True
-    stage = _Stage(run, folder, record) if crew.rank == 0 else None
+    stage = _Stage(run, folder, record) if group.rank == 0 else None
     while True:
-        with raise_on_all_ranks(crew, f"{folder / VECTORS}: the vectors could not be learnt"):
+        with raise_on_all_ranks(group, f"{folder / VECTORS}: the vectors could not be learnt"):
             if stage is not None:
                 stage.advance()
-        told = crew.share([stage is not None and stage.finished, stopped()])
-        if told[0][0]:
+        states = group.all_gather_json([stage is not None and stage.finished, stopped()])
+        if states[0][0]:
             return True
-        if any(asked for _, asked in told):
-            with raise_on_all_ranks(crew, f"{folder / VECTORS}: the vectors could not be saved"):
+        if any(stop for _, stop in states):
+            with raise_on_all_ranks(group, f"{folder / VECTORS}: the vectors could not be saved"):
                 if stage is not None:
                     stage.stop()
             return False
 
 
 def is_due(run: Run, folder: Path) -> bool:
-    """Whether vectors are to be learnt before the first step."""
+    """Return True if vectors must be trained before the first step."""
     if not starts_from_vectors(run) or committed(folder / CHECKPOINTS):
         return False
     return load_manifest(StoreDir(folder / VECTORS)) is None
@@ -65,19 +65,19 @@ def starts_from_vectors(run: Run) -> bool:
 
 
 def plan_of(run: Run, corpus: BuiltCorpus) -> Word2VecPlan:
-    asked = run.job.model.mlp
+    config = run.job.model.mlp
     return Word2VecPlan(
         vocabulary=run.network.vocabulary,
         width=run.network.width,
         end_token=corpus.tokenizer.end_id,
-        epochs=asked.word2vec_epochs,
+        epochs=config.word2vec_epochs,
         seed=run.job.seed,
-        options=Word2VecOptions(distance=asked.distance, negatives=asked.negatives),
+        options=Word2VecOptions(distance=config.distance, negatives=config.negatives),
     )
 
 
 class _Stage:
-    """The stage as the process sees it that does it."""
+    """The stage on rank 0."""
 
     def __init__(self, run: Run, folder: Path, record: EventLog) -> None:
         corpus = load_corpus(Path(run.corpus))
@@ -90,30 +90,30 @@ class _Stage:
         self.finished = False
         learner = self._learner
         if learner.epoch or learner.position:
-            record.tell("vectors_resumed", epoch=learner.epoch, position=learner.position)
+            record.emit("vectors_resumed", epoch=learner.epoch, position=learner.position)
 
     def advance(self) -> None:
-        """Count or learn from one chunk, and tell of it."""
+        """Count or train on one chunk, and log progress."""
         learner = self._learner
         if not learner.counted:
             done = next(self._counting)
-            self._record.tell_progress(Progress("counts", done, self._tokens, "tokens"))
+            self._record.emit_progress(Progress("counts", done, self._tokens, "tokens"))
             return
         if not learner.finished:
-            stood = learner.advance()
+            progress = learner.advance()
             epochs = learner.plan.epochs
-            done, total = stood.epoch * stood.total + stood.position, epochs * stood.total
-            self._record.tell_progress(Progress("vectors", done, total, "tokens"))
-            if stood.position == stood.total:
-                self._record.tell(
-                    "vectors", epoch=stood.epoch + 1, epochs=epochs, loss=round(stood.learnt.loss, 6),
-                    pairs=stood.learnt.pairs, tokens_per_s=round(stood.tokens_per_s, 1),
+            done, total = progress.epoch * progress.total + progress.position, epochs * progress.total
+            self._record.emit_progress(Progress("vectors", done, total, "tokens"))
+            if progress.position == progress.total:
+                self._record.emit(
+                    "vectors", epoch=progress.epoch + 1, epochs=epochs, loss=round(progress.learnt.loss, 6),
+                    pairs=progress.learnt.pairs, tokens_per_s=round(progress.tokens_per_s, 1),
                 )  # fmt: skip
         if learner.finished:
             learner.finish(self._target)
             self.finished = True
 
     def stop(self) -> None:
-        """Keep what was learnt; the run goes on from it."""
+        """Save a checkpoint, from which the run resumes."""
         if self._learner.counted:
             self._learner.save()

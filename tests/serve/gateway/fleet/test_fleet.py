@@ -1,4 +1,4 @@
-"""A fleet among small engines that speak the real wire: who is asked, and who goes on."""
+"""A fleet of small engines that speak the real wire: routing and fail-over."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PATIENCE_S = 20.0
 
 
 class SmallEngine:
-    """Continues every sequence by counting on from its last token; its moods are attributes."""
+    """An engine that continues every sequence by counting from its last token; attributes script it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.asked: list[Generate] = []
+        self.received: list[Generate] = []
         self.fails = ""
         self.silent_after: int | None = None
         self.held_after: int | None = None
@@ -68,17 +68,18 @@ class SmallEngine:
         except (asyncio.IncompleteReadError, ConnectionError):
             return
 
-    def _answer(self, ask: Generate, writer: asyncio.StreamWriter) -> None:
-        self.asked.append(ask)
+    def _answer(self, request: Generate, writer: asyncio.StreamWriter) -> None:
+        self.received.append(request)
         if self.fails:
-            self._say(writer, Failed(ask.id, self.fails, "as told"))
+            self._say(writer, Failed(request.id, self.fails, "scripted failure"))
             return
-        for number in range(ask.max_tokens):
+        for number in range(request.max_tokens):
             if number in (self.silent_after, self.held_after):
                 return
-            last = number == ask.max_tokens - 1
+            last = number == request.max_tokens - 1
             self._say(
-                writer, Tokens(ask.id, [ask.tokens[-1] + number + 1], finish="length" if last else None)
+                writer,
+                Tokens(request.id, [request.tokens[-1] + number + 1], finish="length" if last else None),
             )
 
     def _say(self, writer: asyncio.StreamWriter, message: Message) -> None:
@@ -86,7 +87,7 @@ class SmallEngine:
 
 
 class Scene:
-    """Engines a, b, ... of versions, and a fleet that knows them."""
+    """Engines a, b, ... of versions, and a fleet connected to them."""
 
     def __init__(self, folder: Path, versions: str, patience_s: float) -> None:
         self.engines = {chr(97 + n): SmallEngine(folder / chr(97 + n)) for n in range(len(versions))}
@@ -105,17 +106,17 @@ class Scene:
             ],
         )
 
-    def ask(self, *, version: str = "1", fallbacks: tuple[str, ...] = (), **more: Any) -> RequestHandle:
+    def submit(self, *, version: str = "1", fallbacks: tuple[str, ...] = (), **more: Any) -> RequestHandle:
         request = Generate("id", [1], 6, model=f"m@{version}", **more)
-        return self.fleet.ask([request], [f"m@{each}" for each in fallbacks])
+        return self.fleet.submit([request], [f"m@{each}" for each in fallbacks])
 
     def connected(self) -> int:
         text = self.metrics.text().decode()
         lines = [line for line in text.splitlines() if line.startswith("windlass_replica_connected{")]
         return sum(line.endswith((" 1", " 1.0")) for line in lines)
 
-    def asked(self) -> dict[str, int]:
-        return {name: len(engine.asked) for name, engine in self.engines.items() if engine.asked}
+    def request_counts(self) -> dict[str, int]:
+        return {name: len(engine.received) for name, engine in self.engines.items() if engine.received}
 
     def outcomes(self) -> list[AnswerOutcome]:
         said = self.fleet.reports.take([], [])
@@ -146,16 +147,16 @@ async def scene(
                 engine.end()
 
 
-async def answer(ticket: RequestHandle) -> list[int]:
+async def answer(handle: RequestHandle) -> list[int]:
     """Read an answer to its end."""
     tokens: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            for _, message in await ticket.next():
+            for _, message in await handle.next():
                 assert isinstance(message, Tokens)
                 tokens += message.tokens
                 if message.finish is not None:
-                    ticket.close()
+                    handle.close()
                     return tokens
 
 
@@ -173,13 +174,13 @@ def test_an_answer_goes_on_at_another_replica_when_its_own_ends() -> None:
         async with scene() as s:
             for engine in s.engines.values():
                 engine.held_after = 2
-            ticket = s.ask()
-            await s.until(lambda: ticket.tokens == 2)
-            first, other = sorted(s.engines.values(), key=lambda engine: not engine.asked)
+            handle = s.submit()
+            await s.until(lambda: handle.tokens == 2)
+            first, other = sorted(s.engines.values(), key=lambda engine: not engine.received)
             other.held_after = None
             first.end()
-            assert await answer(ticket) == [2, 3, 4, 5, 6, 7]
-            assert [each.tokens for each in other.asked] == [[1, 2, 3]]
+            assert await answer(handle) == [2, 3, 4, 5, 6, 7]
+            assert [each.tokens for each in other.received] == [[1, 2, 3]]
             assert [each.code for each in s.outcomes()] == ["lost", ""]
 
     played(play)
@@ -190,11 +191,11 @@ def test_a_replica_that_falls_silent_is_left_and_suspected() -> None:
         async with scene() as s:
             for engine in s.engines.values():
                 engine.silent_after = 3
-            ticket = s.ask()
-            await s.until(lambda: len(s.asked()) == 1)
-            other = next(engine for engine in s.engines.values() if not engine.asked)
+            handle = s.submit()
+            await s.until(lambda: len(s.request_counts()) == 1)
+            other = next(engine for engine in s.engines.values() if not engine.received)
             other.silent_after = None
-            assert await answer(ticket) == [2, 3, 4, 5, 6, 7]
+            assert await answer(handle) == [2, 3, 4, 5, 6, 7]
             said = s.fleet.reports.take([], [])
             assert [each.why for each in said if isinstance(each, Suspect)] == ["silent"]
 
@@ -206,11 +207,11 @@ def test_what_an_engine_fails_is_tried_elsewhere_and_counts_against_it() -> None
         async with scene("11") as s:
             s.engines["a"].fails = "not_a_number"
             for number in range(8):
-                tokens = await answer(s.fleet.ask([Generate(f"{number}", [number], 2, model="m@1")]))
+                tokens = await answer(s.fleet.submit([Generate(f"{number}", [number], 2, model="m@1")]))
                 assert tokens == [number + 1, number + 2]
             failed = {each.replica for each in s.outcomes() if each.code == "not_a_number"}
             assert failed <= {"a"}
-            assert s.engines["b"].asked
+            assert s.engines["b"].received
 
     played(play)
 
@@ -221,9 +222,9 @@ def test_what_the_client_got_wrong_is_refused_at_once_and_counts_against_nobody(
             for engine in s.engines.values():
                 engine.fails = "bad_tokens"
             with pytest.raises(ApiError) as refused:
-                await answer(s.ask())
+                await answer(s.submit())
             assert refused.value.status == 400
-            assert sum(s.asked().values()) == 1
+            assert sum(s.request_counts().values()) == 1
             assert s.outcomes() == []
 
     played(play)
@@ -233,15 +234,15 @@ def test_a_version_that_fails_leaves_its_requests_to_another_before_the_first_to
     async def play() -> None:
         async with scene("12") as s:
             s.engines["b"].fails = "not_a_number"
-            ticket = s.ask(version="2", fallbacks=("1",))
-            assert await answer(ticket) == [2, 3, 4, 5, 6, 7]
-            assert ticket.served_by == "m@1"
+            handle = s.submit(version="2", fallbacks=("1",))
+            assert await answer(handle) == [2, 3, 4, 5, 6, 7]
+            assert handle.served_by == "m@1"
             assert [(each.version, each.code) for each in s.outcomes()] == [
                 ("m@2", "not_a_number"),
                 ("m@1", ""),
             ]
-            with pytest.raises(ApiError, match="as told"):
-                await answer(s.ask(version="2"))
+            with pytest.raises(ApiError, match="scripted failure"):
+                await answer(s.submit(version="2"))
 
     played(play)
 
@@ -252,7 +253,7 @@ def test_a_request_is_refused_when_no_replica_comes_in_time() -> None:
             s.engines["a"].end()
             await s.until(lambda: not s.fleet.alive())
             with pytest.raises(ApiError) as refused:
-                await answer(s.ask())
+                await answer(s.submit())
             assert (refused.value.code, refused.value.retry_after_s) == ("engine_unavailable", 1)
 
     played(play)
@@ -263,9 +264,9 @@ def test_a_request_waits_for_a_replica() -> None:
         async with scene("1") as s:
             s.engines["a"].end()
             await s.until(lambda: not s.fleet.alive())
-            ticket = s.ask()
+            handle = s.submit()
             await s.engines["a"].start()
-            assert await answer(ticket) == [2, 3, 4, 5, 6, 7]
+            assert await answer(handle) == [2, 3, 4, 5, 6, 7]
 
     played(play)
 
@@ -273,52 +274,52 @@ def test_a_request_waits_for_a_replica() -> None:
 def test_a_gateway_that_has_met_nobody_waits_for_the_first_replica_of_a_version() -> None:
     async def play() -> None:
         async with scene("1", patience_s=0.3) as s:
-            await s.fleet.meet("m@1")
-            with pytest.raises(ApiError, match="no engine came up in time"):
-                await s.fleet.meet("m@2")
-            soon = asyncio.ensure_future(s.fleet.meet("m@3"))
+            await s.fleet.wait_until_known("m@1")
+            with pytest.raises(ApiError, match="no engine connected in time"):
+                await s.fleet.wait_until_known("m@2")
+            soon = asyncio.ensure_future(s.fleet.wait_until_known("m@3"))
             await asyncio.sleep(0)
             assert not soon.done()
-            s.fleet._roster._known["m@3"] = s.fleet.offered("m@1")
+            s.fleet._pool._known["m@3"] = s.fleet.model_info("m@1")
             await soon
 
     played(play)
 
 
-def test_replicas_that_drain_get_nothing_new_and_unwell_ones_only_what_nobody_else_can_take() -> None:
+def test_replicas_that_drain_get_nothing_new_and_unhealthy_ones_only_what_nobody_else_can_take() -> None:
     async def play() -> None:
         async with scene("111") as s:
-            s.states |= {"a": "draining", "b": "unwell"}
+            s.states |= {"a": "draining", "b": "unhealthy"}
             s.fleet.apply(s.routing())
             for number in range(6):
-                await answer(s.fleet.ask([Generate(f"{number}", [number], 1, model="m@1")]))
-            assert s.asked() == {"c": 6}
+                await answer(s.fleet.submit([Generate(f"{number}", [number], 1, model="m@1")]))
+            assert s.request_counts() == {"c": 6}
             del s.states["c"]
             s.fleet.apply(s.routing())
-            await answer(s.ask())
-            assert s.asked() == {"b": 1, "c": 6}
+            await answer(s.submit())
+            assert s.request_counts() == {"b": 1, "c": 6}
 
     played(play)
 
 
 def test_who_was_sent_to_a_version_before_it_left_is_answered_by_the_last_to_have_it() -> None:
-    """Between choosing a version and asking for it, a roll-back may come; another vocabulary is no help."""
+    """A roll-back may come between choosing a version and submitting; other vocabularies cannot help."""
 
     async def play() -> None:
         async with scene("12", patience_s=0.3) as s:
             s.states["b"] = "draining"
             s.fleet.apply(s.routing())
             assert s.fleet.alive() == {"m@1"}
-            assert await answer(s.ask(version="2", fallbacks=("1",))) == [2, 3, 4, 5, 6, 7]
-            assert s.asked() == {"a": 1}
-            assert await answer(s.ask(version="2")) == [2, 3, 4, 5, 6, 7]
-            assert s.asked() == {"a": 1, "b": 1}
-            s.fleet.ask([Generate("copy", [1], 6, model="m@2")], shadow=True)
+            assert await answer(s.submit(version="2", fallbacks=("1",))) == [2, 3, 4, 5, 6, 7]
+            assert s.request_counts() == {"a": 1}
+            assert await answer(s.submit(version="2")) == [2, 3, 4, 5, 6, 7]
+            assert s.request_counts() == {"a": 1, "b": 1}
+            s.fleet.submit([Generate("copy", [1], 6, model="m@2")], shadow=True)
             del s.states["b"]
             s.fleet.apply(s.routing())
             with pytest.raises(ApiError, match="no engine"):
-                await answer(s.ask(version="2"))
-            assert s.asked() == {"a": 1, "b": 1}
+                await answer(s.submit(version="2"))
+            assert s.request_counts() == {"a": 1, "b": 1}
 
     played(play)
 
@@ -328,15 +329,15 @@ def test_a_replica_taken_out_of_the_table_loses_no_answer() -> None:
         async with scene() as s:
             for engine in s.engines.values():
                 engine.silent_after = 2
-            ticket = s.ask()
-            await s.until(lambda: len(s.asked()) == 1)
-            (first,) = s.asked()
+            handle = s.submit()
+            await s.until(lambda: len(s.request_counts()) == 1)
+            (first,) = s.request_counts()
             other = next(name for name in s.engines if name != first)
             s.engines[other].silent_after = None
             del s.states[first]
             s.fleet.apply(s.routing())
-            assert await answer(ticket) == [2, 3, 4, 5, 6, 7]
-            assert ticket.replica == other
+            assert await answer(handle) == [2, 3, 4, 5, 6, 7]
+            assert handle.replica == other
 
     played(play)
 
@@ -346,13 +347,13 @@ def test_neither_copies_nor_requests_for_other_versions_take_the_room_of_a_versi
         async with scene("12") as s:
             for engine in s.engines.values():
                 engine.held_after = 0
-            s.fleet.ask([Generate(f"copy {n}", [1], 6, model="m@1") for n in range(200)], shadow=True)
+            s.fleet.submit([Generate(f"copy {n}", [1], 6, model="m@1") for n in range(200)], shadow=True)
             for n in range(104):
-                s.fleet.ask([Generate(f"other {n}", [1], 6, model="m@2")])
+                s.fleet.submit([Generate(f"other {n}", [1], 6, model="m@2")])
             for n in range(104):
-                s.fleet.ask([Generate(f"{n}", [1], 6, model="m@1")])
+                s.fleet.submit([Generate(f"{n}", [1], 6, model="m@1")])
             with pytest.raises(ApiError, match="104 answers"):
-                s.ask()
+                s.submit()
 
     played(play)
 
@@ -361,9 +362,9 @@ def test_what_is_asked_in_the_shadow_is_told_apart_and_demand_is_counted_by_vers
     async def play() -> None:
         async with scene("12") as s:
             s.engines["a"].silent_after = s.engines["b"].silent_after = 1
-            ticket = s.ask()
-            shadow = s.fleet.ask([Generate("copy", [1], 6, model="m@2")], shadow=True)
-            assert await ticket.next()
+            handle = s.submit()
+            shadow = s.fleet.submit([Generate("copy", [1], 6, model="m@2")], shadow=True)
+            assert await handle.next()
             demand = s.fleet.reports.take(s.fleet.tasks, s.fleet.alive())[-1]
             assert isinstance(demand, Demand)
             assert {version: each.in_flight for version, each in demand.versions.items()} == {
@@ -371,7 +372,7 @@ def test_what_is_asked_in_the_shadow_is_told_apart_and_demand_is_counted_by_vers
                 "m@2": 1,
             }
             assert demand.alive == ["m@1", "m@2"]
-            ticket.close()
+            handle.close()
             shadow.close()
             assert [(each.version, each.shadow) for each in s.outcomes()] == [("m@1", False), ("m@2", True)]
 

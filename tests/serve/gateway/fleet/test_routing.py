@@ -1,4 +1,4 @@
-"""Which version answers, and which replica: laws of pure functions."""
+"""Which version answers, and which replica: properties of pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.serve.gateway.fleet.reports import repetition
-from windlass.serve.gateway.fleet.retry_budget import MOST, RetryBudget
+from windlass.serve.gateway.fleet.retry_budget import CAPACITY, RetryBudget
 from windlass.serve.gateway.fleet.routing import (
     ReplicaCandidate,
     affinity,
@@ -83,15 +83,15 @@ def test_conversations_spread_by_weight() -> None:
 
 @given(st.lists(st.one_of(st.just("ask"), st.floats(0.0, 5.0)), max_size=300))
 def test_retries_are_a_part_of_what_is_asked_for(events: list[str | float]) -> None:
-    budget, now, asked, taken = RetryBudget(), 0.0, 0, 0
+    budget, now, requests, taken = RetryBudget(), 0.0, 0, 0
     for event in events:
         if isinstance(event, str):
             budget.earn()
-            asked += 1
+            requests += 1
         else:
             now += event
             taken += budget.take(now)
-    assert taken <= MOST + 0.1 * asked + now + 1e-6
+    assert taken <= CAPACITY + 0.1 * requests + now + 1e-6
 
 
 def test_repetition_is_the_part_of_pairs_that_came_before() -> None:

@@ -1,4 +1,4 @@
-"""What is learned of engines' speed, and what is made of it."""
+"""Learning the speed of engines, and the estimates made from it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.serve.gateway.limits.estimate import START_TOKENS, EngineSpeed, LoadAhead, Typical
+from windlass.serve.gateway.limits.estimate import START_TOKENS, EngineSpeed, LearnedValue, LoadAhead
 from windlass.serve.gateway.limits.request_cost import RequestCost
 
 ASKED = RequestCost(model="m", answers=1, prompt_tokens=84, max_tokens=50)
 
 
 def learned() -> EngineSpeed:
-    """A pace of 1 ms a token read, 20 ms a token written, and 0.98 s for each answer."""
-    pace = EngineSpeed()
-    pace.began(0.1, 100 - START_TOKENS)
-    pace.ended(ASKED, after_first_s=0.98, written=50)
-    return pace
+    """A speed of 1 ms per prompt token, 20 ms per generated token, and 0.98 s per answer."""
+    speed = EngineSpeed()
+    speed.began(0.1, 100 - START_TOKENS)
+    speed.ended(ASKED, after_first_s=0.98, written=50)
+    return speed
 
 
 def test_nothing_waits_before_anything_was_learned() -> None:
-    pace = EngineSpeed()
-    unread_s = 100 * pace.reading_s(100)
-    assert pace.estimate(ASKED, LoadAhead(answers=40, unread_s=unread_s, slots=4)).wait_s < 0.1
+    speed = EngineSpeed()
+    unread_s = 100 * speed.reading_s(100)
+    assert speed.estimate(ASKED, LoadAhead(answers=40, unread_s=unread_s, slots=4)).wait_s < 0.1
 
 
 def test_an_idle_engine_is_begun_with_at_once() -> None:
@@ -49,14 +49,14 @@ def test_a_request_larger_than_the_engine_is_begun_with_when_it_is_idle() -> Non
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60))
 def test_a_figure_stays_within_what_was_seen(observed: list[float]) -> None:
-    figure = Typical(1.0)
+    figure = LearnedValue(1.0)
     for one in observed:
         figure.learn(one)
     assert min(observed) * 0.999 <= figure.value <= max(observed) * 1.001
 
 
 def test_one_wild_observation_moves_a_figure_no_more_than_a_moderate_one() -> None:
-    figure = Typical(1.0)
+    figure = LearnedValue(1.0)
     for _ in range(50):
         figure.learn(1.0)
     figure.learn(1e9)
@@ -65,6 +65,6 @@ def test_one_wild_observation_moves_a_figure_no_more_than_a_moderate_one() -> No
 
 @pytest.mark.parametrize("nonsense", [0.0, -1.0, float("nan"), float("inf")])
 def test_what_cannot_be_a_duration_teaches_nothing(nonsense: float) -> None:
-    figure = Typical(2.0)
+    figure = LearnedValue(2.0)
     figure.learn(nonsense)
     assert figure.value == 2.0

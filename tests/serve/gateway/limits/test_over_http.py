@@ -62,7 +62,7 @@ def start(model_dir: Path, socket_path: Path, tmp_path: Path, engine: Any) -> It
         process.communicate()
 
 
-def ask(client: httpx.Client, **body: Any) -> httpx.Response:
+def complete(client: httpx.Client, **body: Any) -> httpx.Response:
     return client.post("/v1/completions", json=ASK | body)
 
 
@@ -72,32 +72,32 @@ def stream(client: httpx.Client) -> Any:
 
 def test_a_burst_is_let_in_and_the_next_request_is_told_when_to_come_again(start: Start) -> None:
     client = start(limits={"all": {"requests_per_second": 0.01, "burst": 3}})
-    assert [ask(client).status_code for _ in range(3)] == [200, 200, 200]
-    refused = ask(client)
+    assert [complete(client).status_code for _ in range(3)] == [200, 200, 200]
+    refused = complete(client)
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == "rate_limited"
-    assert "requests_per_second of everybody together: 3 of 3" in refused.json()["error"]["message"]
+    assert "requests_per_second of the whole service: 3 of 3" in refused.json()["error"]["message"]
     assert 90 <= int(refused.headers["retry-after"]) <= 100
 
 
 def test_answers_say_what_is_left_of_the_tightest_limit(start: Start) -> None:
     client = start(limits={"all": {"requests_per_second": 0.01, "burst": 3, "tokens_per_day": 1_000_000}})
-    answer = ask(client)
+    answer = complete(client)
     assert (answer.headers["ratelimit-limit"], answer.headers["ratelimit-remaining"]) == ("3", "2")
 
 
 def test_tokens_that_were_not_used_are_given_back(start: Start, engine: Any) -> None:
     engine.stop_after = 1
     client = start(limits={"all": {"tokens_per_day": 130}})
-    needed = [ask(client, max_tokens=90) for _ in range(5)]
+    needed = [complete(client, max_tokens=90) for _ in range(5)]
     assert [answer.status_code for answer in needed] == [200] * 5
-    refused = ask(client, max_tokens=120)
+    refused = complete(client, max_tokens=120)
     assert refused.json()["error"]["code"] == "quota_exhausted"
     assert 0 < int(refused.headers["retry-after"]) <= 86400
 
 
 def test_a_request_that_no_day_could_hold_is_a_mistake_of_the_client(start: Start) -> None:
-    refused = ask(start(limits={"all": {"tokens_per_day": 50}}), max_tokens=60)
+    refused = complete(start(limits={"all": {"tokens_per_day": 50}}), max_tokens=60)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_tokens")
 
 
@@ -108,17 +108,17 @@ def test_no_more_are_under_way_than_may_be_and_the_end_of_one_makes_room(start: 
         with stream(client) as first, stream(other) as second:
             lines = [first.iter_lines(), second.iter_lines()]  # kept: a client leaves when they are collected
             assert [next(each) for each in lines]
-            assert ask(client).json()["error"]["code"] == "too_many_concurrent"
-        engine.wait_for(lambda heard: sum(isinstance(message, Cancel) for message in heard) == 2)
+            assert complete(client).json()["error"]["code"] == "too_many_concurrent"
+        engine.wait_for(lambda received: sum(isinstance(message, Cancel) for message in received) == 2)
         engine.held = None
-        assert ask(client).status_code == 200
+        assert complete(client).status_code == 200
 
 
 def test_two_gateways_share_one_limit(start: Start, tmp_path: Path) -> None:
     state = sqlite_url(tmp_path / "service.db")
     limits = {"all": {"requests_per_second": 0.01, "burst": 10}}
     clients = [start(state=state, limits=limits) for _ in range(2)]
-    answers = [ask(clients[number % 2]).status_code for number in range(16)]
+    answers = [complete(clients[number % 2]).status_code for number in range(16)]
     assert answers.count(200) == 10
     assert answers.count(429) == 6
 
@@ -148,10 +148,10 @@ def test_a_deadline_that_cannot_be_kept_is_refused_before_the_engine_is_asked(
     engine.pause_s = 0.05
     client = start()
     for _ in range(3):
-        assert ask(client, max_tokens=10).status_code == 200
-    asked = len(engine.received)
+        assert complete(client, max_tokens=10).status_code == 200
+    before = len(engine.received)
     refused = client.post(
         "/v1/completions", json=ASK | {"max_tokens": 100}, headers={"x-deadline-ms": "1000"}
     )
     assert refused.json()["error"]["code"] == "deadline_unreachable"
-    assert len(engine.received) == asked
+    assert len(engine.received) == before

@@ -1,9 +1,9 @@
-"""Lets one job file run here, on a Ray of three nodes that loses one, and be rendered for Kubernetes.
+"""Runs one job file here and on a Ray cluster of three nodes that loses one, and renders it for Kubernetes.
 
     the tutorial's text and job -> train --backend local -> train --backend ray, then node 1 dies
     -> the same weights? -> kubernetes render, check
 
-The commands are those that a user types, in processes of their own.
+The commands are those that a user types, in separate processes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from windlass.spec.run import JOURNAL
 JOB_FILE = "tutorial.toml"
 NODES = 3
 TRAINED_S = 900.0
-"""For a run to end, at most."""
+"""Timeout of a run, in seconds."""
 STRIKE_AFTER = 3
-"""Records of steps, after which a node dies."""
+"""Number of step records after which a node is killed."""
 
 JOB = f"""\
 name = "tutorial"
@@ -77,7 +77,7 @@ claim = "windlass-home"
 
 
 def prove_backends(home: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Do the proof in HOME/prove/backends."""
+    """Run the proof in HOME/prove/backends."""
     if not (Path(sys.executable).parent / "ray").exists():
         raise AskedWrongly("Ray is not installed here", hint="pip install 'windlass[ray]'")
     folder = home / "prove" / "backends"
@@ -86,7 +86,7 @@ def prove_backends(home: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     (folder / "manual.txt").write_text("\n\n".join(pydoc_data.topics.topics.values()), encoding="utf-8")
     (folder / JOB_FILE).write_text(JOB)
     began = time.monotonic()
-    local = _asked(folder, "train", JOB_FILE, "--backend", "local", "--json")
+    local = _json_of(folder, "train", JOB_FILE, "--backend", "local", "--json")
     local_s = time.monotonic() - began
     tell(f"local: loss {local['loss']:.6f}, {local_s:.0f} s")
     ray, lost, ray_s = _on_ray(folder, tell)
@@ -112,16 +112,16 @@ def prove_backends(home: Path, tell: Callable[[str], None]) -> dict[str, Any]:
 
 
 def is_equal(figures: Mapping[str, float]) -> bool:
-    """Whether both runs learned the same, though one lost a node, and Kubernetes would take the job."""
+    """Whether both runs have the same weights although one lost a node, and Kubernetes accepts the job."""
     taken = figures["kubernetes_objects"] and not figures["kubernetes_refusals"]
     return bool(figures["same_bits"] and figures["workers_lost"] and taken)
 
 
 def _on_ray(folder: Path, tell: Callable[[str], None]) -> tuple[dict[str, Any], int, float]:
-    """Train on three nodes, of which one dies; return what was printed, how many were lost, and seconds."""
+    """Train on three nodes and kill one; return the printed result, the lost workers, and the seconds."""
     nodes = RayNodes(NODES, str(Path(windlass.__file__).parents[1]))
     try:
-        tell(f"a Ray of {NODES} nodes runs")
+        tell(f"a Ray cluster of {NODES} nodes runs")
         address = ("--backend", "ray", "--set", f"cluster.address={nodes.address}")
         began = time.monotonic()
         process = subprocess.Popen(
@@ -135,14 +135,14 @@ def _on_ray(folder: Path, tell: Callable[[str], None]) -> tuple[dict[str, Any], 
         try:
             _await_steps(folder / "home/runs/tutorial/2" / JOURNAL, process)
             nodes.kill(1)
-            tell("node 1 is dead")
+            tell("node 1 is killed")
             said, failed = process.communicate(timeout=TRAINED_S)
         finally:
             process.kill()
             process.wait()
     finally:
         nodes.close()
-    return _told("train", process.returncode, said, failed), _lost(folder), time.monotonic() - began
+    return _parsed("train", process.returncode, said, failed), _lost(folder), time.monotonic() - began
 
 
 def _await_steps(journal: Path, process: subprocess.Popen[str]) -> None:
@@ -160,7 +160,7 @@ def _lost(folder: Path) -> int:
 def _rendered(folder: Path) -> dict[str, Any]:
     """Render the job file for a tenant, and check it as an API server would."""
     _run(folder, "kubernetes", "render", JOB_FILE, "--tenant", "proof", "--out", "manifests")
-    return _asked(folder, "kubernetes", "check", "manifests", "--json")
+    return _json_of(folder, "kubernetes", "check", "manifests", "--json")
 
 
 def _digest(folder: Path, version: int) -> str:
@@ -168,8 +168,8 @@ def _digest(folder: Path, version: int) -> str:
     return hashlib.sha256(weights.read_bytes()).hexdigest()
 
 
-def _asked(folder: Path, *words: str) -> dict[str, Any]:
-    return _told(words[0], 0, _run(folder, *words), "")
+def _json_of(folder: Path, *words: str) -> dict[str, Any]:
+    return _parsed(words[0], 0, _run(folder, *words), "")
 
 
 def _run(folder: Path, *words: str) -> str:
@@ -179,11 +179,11 @@ def _run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def _told(verb: str, code: int, said: str, failed: str) -> dict[str, Any]:
+def _parsed(verb: str, code: int, said: str, failed: str) -> dict[str, Any]:
     if code:
         raise ProcessFailed(f"windlass {verb} ended with {code}", hint=failed.strip()[-500:])
-    told: dict[str, Any] = json.loads(said)
-    return told
+    result: dict[str, Any] = json.loads(said)
+    return result
 
 
 def _command(folder: Path, *words: str) -> list[str]:

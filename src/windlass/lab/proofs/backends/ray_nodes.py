@@ -1,6 +1,6 @@
-"""A real Ray cluster of several nodes on this machine, each with an address of its own on loopback.
+"""A real Ray cluster of several nodes on this machine, each with its own loopback address.
 
-For proofs and tests. Ray listens on every interface, so the cluster asks for a token that nobody else knows.
+For proofs and tests. Ray listens on every interface, so the cluster requires a random token.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RayNodes:
             "RAY_AUTH_TOKEN": secrets.token_hex(16),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": str(self.folder),
-            # A node that is gone shall be noticed in some seconds, not in fifteen; a busy one is not gone.
+            # Detect a dead node in a few seconds, not in fifteen; a busy node is not dead.
             "RAY_health_check_initial_delay_ms": "2000",
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
@@ -67,7 +67,7 @@ class RayNodes:
         return f"127.0.0.{number + 2}"
 
     def add(self, number: int) -> None:
-        """Start a node. One after the other: two that begin together take the same socket, and one dies."""
+        """Start a node. Start them one by one: two at the same time take the same socket, and one fails."""
         where = (
             ["--head", f"--port={self.port}", "--include-dashboard=false", "--no-monitor"]
             if number == 0
@@ -86,7 +86,7 @@ class RayNodes:
         self._wait_for(number)
 
     def kill(self, number: int) -> None:
-        """Let a node die as by a power cut: all that runs on it, at once."""
+        """Kill all processes of a node at once, like a power cut."""
         top = self._nodes.pop(number)
         for process in _processes_of(top.pid):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -97,7 +97,7 @@ class RayNodes:
         for number in sorted(self._nodes, reverse=True):
             self.kill(number)
         until = time.monotonic() + END_S
-        while self.folder.exists() and time.monotonic() < until:  # processes of Ray that end write until then
+        while self.folder.exists() and time.monotonic() < until:  # ending processes of Ray still write
             shutil.rmtree(self.folder, ignore_errors=True)
             time.sleep(LOOK_EVERY_S)
 
@@ -107,13 +107,13 @@ class RayNodes:
         log = self.folder / f"node-{number}.log"
         while "Ray runtime started" not in log.read_text(errors="replace"):
             if self._nodes[number].poll() is not None or time.monotonic() > until:
-                told = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise ProcessFailed(f"node {number} of a Ray cluster did not start", hint=" ".join(told))
+                last_line = log.read_text(errors="replace").strip().splitlines()[-1:]
+                raise ProcessFailed(f"node {number} of a Ray cluster did not start", hint=" ".join(last_line))
             time.sleep(0.1)
 
 
 def _processes_of(session: int) -> list[psutil.Process]:
-    """Return a session's processes and all that they have started, whose sessions are their own."""
+    """Return a session's processes and all their descendants, which have their own sessions."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):

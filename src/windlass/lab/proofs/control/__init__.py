@@ -1,8 +1,8 @@
-"""Shows that a control plane loses no job and runs none twice, and how quick it is.
+"""`windlass prove control` and `windlass bench control`: no job is lost or run twice, and how fast it is.
 
-    control_proof.py    two control processes (proof_process.py, pair.py) under load, killed again and again -> lost? twice?
-    recording_job.py  a job that writes down its begin and its end
-    control_bench.py    a thousand jobs, from submit to done, on machines that are a table (memory_cluster.py)
+`control_proof` runs two control processes (`pair`, `proof_process`) under load (`control_client`), kills them
+again and again, and counts lost and repeated jobs. `recording_job` is a job that records its start and end.
+`control_bench` runs a thousand jobs, from submit to done, on an in-memory cluster (`memory_cluster`).
 
-Start at control_proof.py.
+Start at `control_proof`.
 """

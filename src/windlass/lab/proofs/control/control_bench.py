@@ -1,10 +1,10 @@
 """Measures a control plane: a thousand jobs, from submit to done.
 
     submit over HTTP, to a real control process          -> latency
-    reconcile on nodes that are a table (memory_cluster.py)       -> decision and step time, jobs a second
+    reconcile on an in-memory cluster (memory_cluster.py)         -> decision and step time, jobs per second
 
-The second half runs the loop of reconcile.py on a database of its own kind, with a clock that is moved by the
-bench: what is measured is what the control plane does, not how long jobs take.
+The second half runs the loop of reconcile.py on its own database, with a clock moved by the benchmark: it
+measures the control plane, not the jobs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from windlass.spec.protocol.progress import Progress, Report
 
 CORES = 8.0
 TICK_S = 1.0
-"""That pass for the jobs between two steps."""
+"""Simulated seconds between two steps."""
 TENANTS = ("ada", "bob", "cleo", "dan")
 TEXT = 'name = "{name}"\n[cluster]\ncores = 1000\n'
-"""A job that waits for ever: no machine is so large."""
+"""A job that waits forever: no node is this large."""
 
 
 def bench_control(
@@ -56,8 +56,8 @@ def reconcile_jobs(folder: Path, jobs: int, nodes: int, report: Report) -> dict[
     try:
         records = JobStore(database, clock=clock)
         began = time.perf_counter()
-        for asked in _submissions(jobs):
-            records.submit(asked)
+        for submission in _submissions(jobs):
+            records.submit(submission)
         written_s = time.perf_counter() - began
         lease = DatabaseLease(database, "bench")
         lease.step(0.0)
@@ -67,10 +67,10 @@ def reconcile_jobs(folder: Path, jobs: int, nodes: int, report: Report) -> dict[
 
         def timed(view: Snapshot) -> list[JobDecision]:
             began_s, cpu_s = time.perf_counter(), time.thread_time()
-            told = decide(view)
+            decided = decide(view)
             decisions.append(time.perf_counter() - began_s)
             busy.append(time.thread_time() - cpu_s)
-            return told
+            return decided
 
         reconciler = Reconciler(ledger, backend, _group, timed, clock=clock)
         began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Asks control processes as a client does: one after the other, until one answers.
+"""A client of several control processes: tries one after the other, until one answers.
 
-The clients of the SDK live on the same floor as this room, so a proof brings its own, which is one call.
+The SDK's clients are in a package of the same layer, so the proof has its own, with a single call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AGAIN_S = 0.1
 
 
 class ControlClient:
-    """Submits jobs; a submit whose answer was lost is sent again, with the key that it had."""
+    """Submits jobs; a submit whose answer was lost is repeated with the same idempotency key."""
 
     def __init__(self, urls: Sequence[str], key: str) -> None:
         self._urls = list(urls)
@@ -26,7 +26,7 @@ class ControlClient:
         self._http.close()
 
     def submit(self, text: str, *, priority: int = 0, patience_s: float = 120.0) -> dict[str, Any] | None:
-        """Return how the job stands; None when nobody took it in time."""
+        """Return the state of the job; None if no process accepted it in time."""
         body, headers = {"job": text, "priority": priority}, {"idempotency-key": secrets.token_urlsafe(16)}
         until = time.monotonic() + patience_s
         while time.monotonic() < until:
@@ -36,7 +36,7 @@ class ControlClient:
                 except httpx.TransportError:
                     continue
                 if answer.status_code in (200, 201):
-                    told: dict[str, Any] = answer.json()
-                    return told
+                    job: dict[str, Any] = answer.json()
+                    return job
             time.sleep(AGAIN_S)
         return None

@@ -1,9 +1,9 @@
-"""Proves that a control plane that is killed again and again loses no job and runs none twice.
+"""Proves that a control plane whose processes are killed again and again loses no job and runs none twice.
 
     two control processes, jobs all the time -> kill -9 one at a random moment, start it again -> ... -> count
 
-Jobs are processes of this machine (recording_job.py) that write down what they do; some are asked to make
-room for others meanwhile. Now and then a process is frozen for longer than its lease and woken up again.
+Jobs are processes of this machine (recording_job.py) that record what they do; some are preempted. Every
+tenth time a process is frozen for longer than its lease and woken up again.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from windlass.control.plane.queued_job import OVER, JobEntry
 from windlass.lab.proofs.control.control_client import ControlClient
 from windlass.lab.proofs.control.pair import ControllerProcess, pair, seconds_to_another
 from windlass.lab.proofs.control.proof_process import FOLDER, SECONDS
-from windlass.lab.proofs.control.recording_job import TOLD
+from windlass.lab.proofs.control.recording_job import EVENTS
 
 PROMISED_S = 5.0
-"""For another to lead."""
+"""Maximum seconds until another process leads."""
 WAITING = 12
-"""Jobs that wait at any time while processes are killed."""
+"""Jobs kept waiting in the queue while processes are killed."""
 PAUSE_S = 1.5
 FREEZE_S = 2 * STALE_S
 LAST_S = 300.0
-"""For the last jobs to end."""
+"""Timeout of the last jobs, in seconds."""
 LEADERS = 0.75
-"""Share of kills that strike whoever leads."""
+"""Share of kills that hit the leader."""
 
 Tell = Callable[[str], None]
 
@@ -46,7 +46,7 @@ Tell = Callable[[str], None]
 def prove_control(
     home: Path, kills: int, tell: Tell, *, seed: int = 1, state: str | None = None
 ) -> dict[str, Any]:
-    """Kill control processes under load. Return the figures, and what became of each job."""
+    """Kill control processes under load. Return the figures, and the outcome of each job."""
     folder = home / "prove" / "control"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -68,15 +68,15 @@ def prove_control(
 
 
 class SubmitLoad:
-    """Submits jobs for as long as it lasts, through whichever process answers."""
+    """Submits jobs in a thread, through any process that answers."""
 
     def __init__(self, records: JobStore, urls: Sequence[str], key: str, rng: random.Random) -> None:
         self._records, self._rng = records, rng
-        self._asking = ControlClient(urls, key)
+        self._client = ControlClient(urls, key)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
         self.taken: list[str] = []
-        """Jobs of which we were told that they are in the queue."""
+        """Jobs whose submit was acknowledged."""
         self.submit_s: list[float] = []
         self.refused = 0
 
@@ -87,7 +87,7 @@ class SubmitLoad:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._asking.close()
+        self._client.close()
 
     def _run(self) -> None:
         for number in itertools.count():
@@ -101,11 +101,11 @@ class SubmitLoad:
         began, seconds = time.perf_counter(), self._rng.choice((0.1, 0.5, 2.0))
         cores, priority = self._rng.choice((0.25, 0.5, 1.0)), self._rng.choice((0, 0, 0, 5))
         text = f'name = "{name}"\n[cluster]\ncores = {cores}\nenv = {{{SECONDS} = "{seconds}"}}\n'
-        told = self._asking.submit(text, priority=priority)
-        if told is None:
+        job = self._client.submit(text, priority=priority)
+        if job is None:
             self.refused += 1
             return
-        self.taken.append(str(told["uid"]))
+        self.taken.append(str(job["uid"]))
         self.submit_s.append(time.perf_counter() - began)
 
 
@@ -117,7 +117,7 @@ def _strike(
     kills: int,
     tell: Tell,
 ) -> dict[str, Any]:
-    """Kill one process at a random moment and start it again; every tenth is frozen and woken besides."""
+    """Kill one process at a random time and start it again; every tenth time also freeze and wake one."""
     time.sleep(rng.uniform(0.0, PAUSE_S))
     database = records.database
     led = next((each for each in both if each.leads(database)), both[0])
@@ -126,7 +126,7 @@ def _strike(
     freezes = number % 10 == 9
     frozen_s = _freeze(led, records) if freezes else None
     if freezes:
-        victim = other  # it leads since
+        victim = other  # it has become the leader
     epoch, leads = leader(database)[0], victim.leads(database)
     victim.kill()
     began = time.monotonic()
@@ -134,17 +134,17 @@ def _strike(
     failover_s = seconds_to_another(database, epoch) if leads else None
     victim.listen()
     phases = records.counts()
-    told = f"another led after {failover_s:.2f} s" if failover_s is not None else "it did not lead"
+    outcome = f"another led after {failover_s:.2f} s" if failover_s is not None else "it did not lead"
     over = sum(count for phase, count in phases.items() if phase in OVER)
-    tell(f"kill {number + 1} of {kills}: {told}; {over} jobs over, {sum(phases.values()) - over} not")
+    tell(f"kill {number + 1} of {kills}: {outcome}; {over} jobs over, {sum(phases.values()) - over} not")
     back_s = time.monotonic() - began
     return {"failover_s": failover_s, "froze": freezes, "frozen_s": frozen_s, "back_s": back_s}
 
 
 def _freeze(led: ControllerProcess, records: JobStore) -> float | None:
-    """Freeze whoever leads for longer than its lease; return how long it took until another led.
+    """Freeze the leader for longer than its lease; return the seconds until another process led.
 
-    None: one that is frozen within a write holds the file of SQLite, and nobody else writes until it wakes.
+    None if it was frozen inside a write: it then locks the SQLite file, and no other process can write.
     """
     epoch = leader(records.database)[0]
     began = time.monotonic()
@@ -156,7 +156,7 @@ def _freeze(led: ControllerProcess, records: JobStore) -> float | None:
 
 
 def _await_over(records: JobStore, backend: LocalBackend, tell: Tell) -> None:
-    """Wait until all jobs are over and their groups removed."""
+    """Wait until all jobs have ended and their groups are removed."""
     until, said = time.monotonic() + LAST_S, 0.0
     while time.monotonic() < until:
         left = sum(count for phase, count in records.counts().items() if phase not in OVER)
@@ -164,7 +164,7 @@ def _await_over(records: JobStore, backend: LocalBackend, tell: Tell) -> None:
             return
         if time.monotonic() - said > 5.0:
             said = time.monotonic()
-            tell(f"{left} jobs are not over yet")
+            tell(f"{left} jobs have not ended yet")
         time.sleep(0.2)
 
 
@@ -172,11 +172,11 @@ def _result(
     folder: Path, records: JobStore, load: SubmitLoad, deaths: Sequence[dict[str, Any]], settle_s: float
 ) -> dict[str, Any]:
     entries = {entry.uid: entry for entry in _all(records)}
-    told = {uid: _told(folder, entry) for uid, entry in entries.items()}
+    events = {uid: _events_of(folder, entry) for uid, entry in entries.items()}
     failovers = sorted(death["failover_s"] for death in deaths if death["failover_s"] is not None)
     frozen = sorted(death["frozen_s"] for death in deaths if death["frozen_s"] is not None)
     lost = [uid for uid in load.taken if uid not in entries or entries[uid].phase != "done"]
-    lost += [uid for uid, words in told.items() if not words["ended"] and uid not in lost]
+    lost += [uid for uid, words in events.items() if not words["ended"] and uid not in lost]
     figures = {
         "kills": len(deaths),
         "kills_of_the_leader": len(failovers),
@@ -184,10 +184,10 @@ def _result(
         "freezes_within_a_write": sum(death["froze"] and death["frozen_s"] is None for death in deaths),
         "jobs": len(entries),
         "lost": len(lost),
-        "run_twice": sum(words["ended"] + words["twice"] > 1 for words in told.values()),
-        "overlaps": sum(words["overlap"] for words in told.values()),
+        "run_twice": sum(words["ended"] + words["twice"] > 1 for words in events.values()),
+        "overlaps": sum(words["overlap"] for words in events.values()),
         "preemptions": sum(entry.preemptions for entry in entries.values()),
-        "launched_after_their_end": sum(words["again"] for words in told.values()),
+        "launched_after_their_end": sum(words["again"] for words in events.values()),
         "failover_p50_s": _quantile(failovers, 0.5),
         "failover_p99_s": _quantile(failovers, 0.99),
         "failover_worst_s": round(max(failovers, default=0.0), 3),
@@ -203,20 +203,22 @@ def _result(
 
 
 def is_safe(figures: dict[str, float]) -> bool:
-    """Whether nothing was lost or done twice, and another led soon each time."""
+    """Whether no job was lost or run twice, and another process led soon each time."""
     harmless = not any(figures[name] for name in ("lost", "run_twice", "overlaps"))
     return harmless and figures["failover_worst_s"] <= PROMISED_S
 
 
 def _all(records: JobStore) -> list[JobEntry]:
     entries: list[JobEntry] = []
-    while page := records.list(after=(entries[-1].asked_s, entries[-1].uid) if entries else None, most=500):
+    while page := records.list(
+        after=(entries[-1].submitted_s, entries[-1].uid) if entries else None, limit=500
+    ):
         entries += page
     return entries
 
 
-def _told(folder: Path, entry: JobEntry) -> Counter[str]:
-    file = folder / FOLDER / entry.group / TOLD
+def _events_of(folder: Path, entry: JobEntry) -> Counter[str]:
+    file = folder / FOLDER / entry.group / EVENTS
     lines = file.read_text().splitlines() if file.exists() else []
     return Counter(line.partition(" ")[0] for line in lines)
 
@@ -226,7 +228,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _clear(folder: Path) -> None:
-    """End what is left of the jobs."""
+    """Stop the remaining jobs."""
     backend = LocalBackend(folder / LOCAL)
     for standing in backend.survey().groups:
         backend.stop(standing.group.key)

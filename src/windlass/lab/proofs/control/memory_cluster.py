@@ -1,6 +1,6 @@
-"""A cluster that is nothing but a table, in memory: jobs run for as long as their argument says.
+"""An in-memory cluster: jobs run for as long as their argument says.
 
-It answers as a backend does and starts no process, so that what is measured is the control plane.
+It implements the backend protocol and starts no process, so that a benchmark measures the control plane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.spec.errors import InUse, NotFound
 
 
 class TableBackend:
-    """Nodes that are all alike; members are placed on the node with the most free cores."""
+    """Equal nodes; members are placed on the node with the most free cores."""
 
     def __init__(self, nodes: int, cores: float, clock: Callable[[], float]) -> None:
         self._clock, self._cores = clock, cores
@@ -31,7 +31,7 @@ class TableBackend:
         self._groups: dict[str, GroupStatus] = {}
         self._ends: list[tuple[float, str]] = []
         self.ended: dict[str, int] = {}
-        """How often each group has come to its end."""
+        """How often each group has ended."""
 
     def launch(self, group: Group) -> None:
         there = self._groups.get(check(group).key)
@@ -71,7 +71,7 @@ class TableBackend:
         return ClusterState(nodes, tuple(s for s in every if tenant in (None, s.group.tenant)))
 
     def _pass(self) -> None:
-        """Let those end whose time has come."""
+        """End the groups whose time is over."""
         now_s = self._clock()
         due = [key for end_s, key in self._ends if end_s <= now_s]
         self._ends = [each for each in self._ends if each[0] > now_s]

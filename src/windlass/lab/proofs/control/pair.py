@@ -1,4 +1,4 @@
-"""Two control processes on one database, of which one is killed or frozen now and then, and started again."""
+"""Two control processes on one database, which can be killed, frozen and started again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from windlass.spec.processes import CONTROL_PROOF
 from windlass.store.database import Database
 
 BEGIN_S = 120.0
-"""For a process to listen, on a machine that has much else to do."""
+"""Start-up timeout of a process, in seconds, on a busy machine."""
 LOOK_S = 0.01
 
 
 class ControllerProcess:
-    """One control process, by whatever process it is at the moment."""
+    """One control process, across restarts."""
 
     def __init__(self, home: Path, state: str, number: int) -> None:
         self._home, self._state = home, state
@@ -44,7 +44,7 @@ class ControllerProcess:
             )
 
     def listen(self) -> str:
-        """Wait until it listens; return where."""
+        """Wait until it listens; return its URL."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -73,7 +73,7 @@ class ControllerProcess:
 
 @contextlib.contextmanager
 def pair(home: Path, state: str) -> Iterator[tuple[ControllerProcess, ControllerProcess]]:
-    """Start two; end both."""
+    """Start two control processes; end both after the block."""
     both = (ControllerProcess(home, state, 1), ControllerProcess(home, state, 2))
     try:
         for each in both:
@@ -87,7 +87,7 @@ def pair(home: Path, state: str) -> Iterator[tuple[ControllerProcess, Controller
 
 
 def seconds_to_another(database: Database, before: int, max_s: float = 60.0) -> float | None:
-    """Wait until another epoch has begun; return how long that took, None when it did not in time."""
+    """Wait for a new epoch; return the seconds that took, None on timeout."""
     began = time.monotonic()
     while time.monotonic() - began < max_s:
         if leader(database)[0] > before:

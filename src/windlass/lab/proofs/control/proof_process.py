@@ -1,7 +1,7 @@
 """A control process for proofs: `python -m windlass.lab.proofs.control.proof_process --home H --port P`.
 
-It is `windlass control` on the local backend but for one thing: its jobs become witnesses (recording_job.py),
-which the text of a job says how long to be.
+It is `windlass control` on the local backend, except that its jobs are recording jobs (recording_job.py),
+whose duration is in the job file.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def main(argv: list[str]) -> int:
         state=plane_url(home, args.state),
         backend_name="local",
         connect=lambda: LocalBackend(home / LOCAL),
-        group_of=lambda entry: witness_group(entry, home),
+        group_of=lambda entry: recording_group(entry, home),
         min_run_s=MIN_RUN_S,
     )
     serve_control(home, "127.0.0.1", args.port, lambda url, _: emit({"listening": {"url": url}}), setting)
     return 0
 
 
-def witness_group(entry: JobEntry, home: Path) -> Group:
-    """Return the group of a witness, which works for as long as [cluster.env] of its job says."""
+def recording_group(entry: JobEntry, home: Path) -> Group:
+    """Return the group of a recording job, with the duration from [cluster.env] of its job."""
     seconds = job_of(entry.text, home).cluster.env.get(SECONDS, "1")
     return Group(
         name=entry.group,
@@ -50,7 +50,7 @@ def witness_group(entry: JobEntry, home: Path) -> Group:
         tenant=entry.tenant,
         count=entry.members,
         resources=Resources(entry.need.cores),
-        restart=Restart("on-failure", most=20, back_off_s=0.1),
+        restart=Restart("on-failure", max_restarts=20, back_off_s=0.1),
         grace_s=5.0,
     )
 

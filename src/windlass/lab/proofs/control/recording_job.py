@@ -1,9 +1,9 @@
-"""A job that tells what was done to it: `python -m windlass.lab.proofs.control.recording_job FOLDER SECONDS`.
+"""A job that records what it does: `python -m windlass.lab.proofs.control.recording_job FOLDER SECONDS`.
 
-    FOLDER/told    a line for each thing that happens: began, ended, again, twice, overlap
+    FOLDER/events  one line per event: began, ended, again, twice, overlap
     FOLDER/over    made once, at the end of the work
 
-As any job of a control plane it may be launched again at any time: after its end it does nothing.
+Like any job of a control plane it may be launched again at any time; after its end it does nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from windlass.spec.protocol.entrypoint import EntrypointParser, run_entrypoint
 
-TOLD, OVER, LOCK = "told", "over", "lock"
+EVENTS, OVER, LOCK = "events", "over", "lock"
 
 
 def main(argv: list[str]) -> int:
@@ -29,24 +29,24 @@ def main(argv: list[str]) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            _tell(folder, "overlap")
+            _record(folder, "overlap")
             return 1
         if (folder / OVER).exists():
-            _tell(folder, "again")
+            _record(folder, "again")
             return 0
-        _tell(folder, "began")
+        _record(folder, "began")
         time.sleep(args.seconds)
         try:
             os.close(os.open(folder / OVER, os.O_CREAT | os.O_EXCL))
-            _tell(folder, "ended")
+            _record(folder, "ended")
         except FileExistsError:
-            _tell(folder, "twice")
+            _record(folder, "twice")
     return 0
 
 
-def _tell(folder: Path, what: str) -> None:
-    """Add a line in one write, which no other can tear."""
-    file = os.open(folder / TOLD, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+def _record(folder: Path, what: str) -> None:
+    """Append a line in one atomic write."""
+    file = os.open(folder / EVENTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, f"{what} {os.getpid()} {time.time():.3f}\n".encode())
     finally:

@@ -1,9 +1,10 @@
-"""Proves that streams outlive the engines that write them.
+"""`windlass prove failover`: streams survive the failure of engines.
 
-    a service of several replicas -> clients that ask all the time -> faults at random moments in mid-stream
-        -> every answer beside the undisturbed one, byte by byte
+    a service of several replicas -> clients that send requests all the time -> faults at random times in
+    mid-stream -> every answer compared with the answer without faults, byte by byte
 
-requests.py is what clients ask, stream_reader.py how they read, engine_faults.py what befalls the engines.
+`failover_proof` does it. `requests` has the clients' requests, `stream_reader` reads the answers,
+`engine_faults` injects faults into engines.
 
-Start at failover_proof.py.
+Start at `failover_proof`.
 """

@@ -1,4 +1,4 @@
-"""What befalls the engines: an end, a freeze, or a connection that is torn inside a frame."""
+"""Faults of engines: a kill, a freeze, or a connection that breaks inside a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ_BYTES = 1 << 16
 
 
 class FaultySocket:
-    """A socket in front of an engine's own; it passes everything on until it is told to tear."""
+    """A proxy socket in front of an engine's own; it forwards everything until `tear` is called."""
 
     def __init__(self, path: Path, behind: Path) -> None:
         self.path, self._behind = path, behind
@@ -31,7 +31,7 @@ class FaultySocket:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def tear(self) -> None:
-        """Break the connection that speaks next, within what it says."""
+        """Break the next connection on which the engine sends, inside a frame."""
         self._tear.set()
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class FaultySocket:
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # the door was closed
+        with contextlib.suppress(OSError):  # the socket was closed
             while True:
                 near, _ = self._listener.accept()
                 far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,7 +57,7 @@ class FaultySocket:
         _hang_up(near, far)
 
     def _speak(self, far: socket.socket, near: socket.socket) -> None:
-        """Pass on what the engine says; what is read at once holds whole frames, of which a part is lost."""
+        """Forward the engine's output. One read holds whole frames; when torn, a part of them is lost."""
         with contextlib.suppress(OSError):
             while data := far.recv(READ_BYTES):
                 if len(data) > 1 and self._tear.is_set():
@@ -69,15 +69,15 @@ class FaultySocket:
 
 
 class FaultCatalog:
-    """Doors to all engines, and the faults that can be done to one."""
+    """Proxy sockets of all engines, and the faults that can be injected."""
 
     def __init__(self) -> None:
-        self._doors: dict[str, FaultySocket] = {}
+        self._sockets: dict[str, FaultySocket] = {}
 
-    def door(self, name: str, socket_path: Path) -> Path:
-        """Put a door in front of an engine's socket; the supervisor asks for it."""
-        door = self._doors[name] = FaultySocket(socket_path.with_name(f"{name}.door"), socket_path)
-        return door.path
+    def proxy_socket(self, name: str, socket_path: Path) -> Path:
+        """Put a proxy in front of an engine's socket; the supervisor calls this."""
+        proxy = self._sockets[name] = FaultySocket(socket_path.with_name(f"{name}.proxy"), socket_path)
+        return proxy.path
 
     def strike(self, replica: EngineReplica, kind: Kind) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -86,11 +86,11 @@ class FaultCatalog:
             elif kind == "freeze":
                 os.kill(replica.pid, signal.SIGSTOP)
             else:
-                self._doors[replica.name].tear()
+                self._sockets[replica.name].tear()
 
     def close(self) -> None:
-        for door in self._doors.values():
-            door.close()
+        for proxy in self._sockets.values():
+            proxy.close()
 
 
 def _hang_up(*ends: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What the clients of the proof ask for: every way of making an answer that must be resumed exactly."""
+"""The clients' requests: every kind of generation that must be resumed exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPE = LlamaShape(
 )
 HIDDEN = HmmShape(vocabulary=VOCABULARY, context=1024, states=96)
 ANSWERING = ("llama", "hmm")
-"""Of which one keeps keys and values in its blocks, and the other states."""
+"""One with a KV cache in its blocks, the other with recurrent states."""
 TOKENS = 480
 WHOLE = "whole text"
 TEXT = "/v1/completions"
@@ -34,7 +34,7 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """One request, by a name of its own."""
+    """One request, with a unique name."""
 
     name: str
     path: str
@@ -49,12 +49,12 @@ class StreamRequest:
         return self.name != WHOLE
 
     def stopping_at(self, text: str) -> StreamRequest:
-        """Return the same request, to end where its answer has this text."""
+        """Return the same request with a stop string."""
         return replace(self, name=f"{self.name}, stop string", body={**self.body, "stop": [text]})
 
 
 def write_model(folder: Path, family: str = "llama") -> Path:
-    """Write a small model whose weights are drawn from a seed, and words for it."""
+    """Write a small model with random weights from a seed, and a tokenizer."""
     words = write_words(folder / "words")
     model = folder / MODEL
     write_hidden(HIDDEN, model) if family == "hmm" else write_subject(SHAPE, model)
@@ -63,7 +63,7 @@ def write_model(folder: Path, family: str = "llama") -> Path:
 
 
 def asks() -> list[StreamRequest]:
-    """Return what is asked; answers end by their length, unless a form ends them."""
+    """Return the requests; answers end by their length, unless a grammar ends them."""
     said = [{"role": "user", "content": "Tell me of windlasses and of the sea."}]
     penalties = {"presence_penalty": 0.4, "frequency_penalty": 0.3, "repetition_penalty": 1.1}
     scored = {"logprobs": 2, "echo": True}

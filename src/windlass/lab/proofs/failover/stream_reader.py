@@ -1,4 +1,4 @@
-"""How a client of the proof reads an answer: everything that it says, and the longest pause in it."""
+"""Reads an answer as a client: its content, and the longest pause in it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ DONE = b"[DONE]"
 
 @dataclass
 class StreamContent:
-    """All that one answer said, apart from its id and its time."""
+    """The content of one answer, without its id and time."""
 
     texts: dict[int, str] = field(default_factory=dict)
     scores: dict[int, list[Any]] = field(default_factory=dict)
     finishes: dict[int, str] = field(default_factory=dict)
     usage: dict[str, int] | None = None
     trouble: str = ""
-    """Why it is broken; empty for an answer that came to its end."""
+    """Why it is broken; empty for a complete answer."""
     began: float = 0.0
     ended: float = 0.0
     pause_s: float = field(default=0.0, compare=False)
-    """The longest time without a word, from the request on."""
+    """The longest time without data, from the request on."""
 
     def says_the_same(self, other: StreamContent) -> bool:
         return (self.texts, self.scores, self.finishes, self.usage) == (
             other.texts, other.scores, other.finishes, other.usage,
         )  # fmt: skip
 
-    def take(self, told: dict[str, Any]) -> None:
+    def take(self, chunk: dict[str, Any]) -> None:
         """Add one chunk of a stream, or a whole answer."""
-        self.usage = told.get("usage") or self.usage
-        for choice in told["choices"]:
+        self.usage = chunk.get("usage") or self.usage
+        for choice in chunk["choices"]:
             place = int(choice["index"])
             part = choice.get("delta") or choice.get("message") or choice
             text = part.get("text", part.get("content")) or ""
@@ -51,46 +51,46 @@ class StreamContent:
 
 def listen(url: str, ask: StreamRequest) -> StreamContent:
     """Send a request and read its answer to the end."""
-    heard = StreamContent(began=time.monotonic())
+    answer = StreamContent(began=time.monotonic())
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)
     try:
         connection.request("POST", ask.path, ask.encoded, {"content-type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
-            heard.trouble = f"{response.status}: {response.read(2000).decode(errors='replace')}"
+            answer.trouble = f"{response.status}: {response.read(2000).decode(errors='replace')}"
         elif not ask.streams:
-            heard.take(json.loads(response.read()))
+            answer.take(json.loads(response.read()))
         else:
-            _read_events(response, heard)
+            _read_events(response, answer)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        heard.trouble = f"{type(error).__name__}: {error}"
+        answer.trouble = f"{type(error).__name__}: {error}"
     finally:
         connection.close()
-    heard.ended = time.monotonic()
-    return heard
+    answer.ended = time.monotonic()
+    return answer
 
 
-def _read_events(response: http.client.HTTPResponse, heard: StreamContent) -> None:
-    last, name = heard.began, b""
+def _read_events(response: http.client.HTTPResponse, answer: StreamContent) -> None:
+    last, name = answer.began, b""
     for line in response:
         now = time.monotonic()
-        heard.pause_s, last = max(heard.pause_s, now - last), now
+        answer.pause_s, last = max(answer.pause_s, now - last), now
         if line.startswith(b"event: "):
             name = line[len(b"event: ") :].strip()
         if not line.startswith(DATA):
             continue
         if name == b"error":
-            heard.trouble = line.decode(errors="replace").strip()
+            answer.trouble = line.decode(errors="replace").strip()
             return
         if line[len(DATA) :].strip() == DONE:
             return
-        heard.take(json.loads(line[len(DATA) :]))
-    heard.trouble = "the stream ended before its end"
+        answer.take(json.loads(line[len(DATA) :]))
+    answer.trouble = "the stream ended without [DONE]"
 
 
 def _scores(logprobs: dict[str, Any] | None) -> list[Any]:
-    """Return log-probabilities as one list, whichever route told them."""
+    """Return log-probabilities as one list, for either route."""
     if logprobs is None:
         return []
     if "content" in logprobs:

@@ -1,4 +1,4 @@
-"""What `windlass prove` compares, and when two runs count as the same."""
+"""The runs that `windlass prove layouts` compares, and when two runs count as equal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windlass.spec.shape import FAMILIES
 
 PROOF, RESULT = "proof.json", "result.json"
 LOSS_TOLERANCE = 1e-4
-"""Of the loss at every step, relative."""
+"""Tolerance of the loss at every step, relative."""
 WEIGHT_TOLERANCE = 1e-3
-"""Of every weight at the end, absolute."""
+"""Tolerance of every final weight, absolute."""
 
 SCHEDULES = (
     "schedule=gpipe",
@@ -47,9 +47,9 @@ RESHARD = ("pp=2,tp=2,micro_batches=3", "sharded=3", "")
 
 
 def fits(family: str, layout: str) -> bool:
-    """Whether a family can have a layout: an mlp divides only its text or its weights."""
-    asked = parse_layout(layout)
-    return family in FAMILIES or asked.tp * asked.pp * asked.cp == 1
+    """Whether a family supports a layout: an mlp has data parallelism and weight sharding only."""
+    parsed = parse_layout(layout)
+    return family in FAMILIES or parsed.tp * parsed.pp * parsed.cp == 1
 
 
 class LayoutsProof(ConfigModel):
@@ -67,7 +67,7 @@ class LayoutsProof(ConfigModel):
 
 
 class CaseDifference(ConfigModel):
-    """How far one case is from one process."""
+    """The differences of one case from a single process."""
 
     family: str
     layout: str
@@ -85,7 +85,7 @@ class CaseDifference(ConfigModel):
 
 
 def figures_of(outcomes: Sequence[CaseDifference]) -> dict[str, float]:
-    """Sum up: how far apart at worst, and how many cases are equal. A failed case has no differences."""
+    """Summarise: the largest differences, and how many cases are equal. A failed case has no differences."""
     done = [outcome for outcome in outcomes if outcome.failure is None]
     return {
         "worst_loss_difference": max((o.loss_difference for o in done), default=float("inf")),

@@ -1,7 +1,7 @@
-"""Prepares a proof, lets processes do it, and returns what they found.
+"""Prepares a layouts proof, starts the processes that do it, and returns their result.
 
-The model is small and real: it learns a part of Python's own documentation. What is proved is the code of
-the layouts, on the machines and the network at hand.
+The model is small and real: it is trained on a part of Python's documentation. This proves the code of the
+layouts on the machines and the network at hand.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def prove(
     steps: int,
     report: Report,
     tell: Callable[[dict[str, Any]], None],
-    company: NodeGroup | None = None,
+    node_group: NodeGroup | None = None,
 ) -> dict[str, Any]:
-    """Do a proof and return its result; INTERRUPTED is raised as KeyboardInterrupt."""
-    company = company or NodeGroup()
+    """Run a proof and return its result; INTERRUPTED is raised as KeyboardInterrupt."""
+    node_group = node_group or NodeGroup()
     corpus = build_corpus(_corpus(), home, report)
     proof = LayoutsProof(
         kind=kind,
@@ -62,10 +62,10 @@ def prove(
     with tempfile.TemporaryDirectory(prefix="proof-", dir=home) as scratch:
         folder = Path(scratch)
         (folder / PROOF).write_text(proof.model_dump_json())
-        launch = Launch(company.hands(world, LAYOUT_PROOF))
-        port = free_port(company.host, time.monotonic_ns())
+        launch = Launch(node_group.rank_launchers(world, LAYOUT_PROOF))
+        port = free_port(node_group.host, time.monotonic_ns())
         with interrupts(launch.interrupt):
-            done = launch.run(RankTask(str(folder), world, f"{company.host}:{port}", threads=1), tell)
+            done = launch.run(RankTask(str(folder), world, f"{node_group.host}:{port}", threads=1), tell)
         if not done:
             raise KeyboardInterrupt(INTERRUPTED)
         result: dict[str, Any] = json.loads((folder / RESULT).read_bytes())

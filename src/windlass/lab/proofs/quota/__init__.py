@@ -1,7 +1,7 @@
-"""Proves that limits hold across gateways: many processes take from the same budgets as fast as they can.
+"""`windlass prove limits`: limits hold across gateways that take from the same budgets as fast as they can.
 
-    quota_proof.py    starts them, kills one and freezes another, and holds what they took against the limits
-    load_worker.py   one of them: a gateway's own treasury, and requests that are never content
+`quota_proof` starts load workers, kills one, freezes another, and compares what they took with the limits.
+`load_worker` is one of them: a gateway's quota client under constant load.
 
-Start at quota_proof.py.
+Start at `quota_proof`.
 """

@@ -1,8 +1,8 @@
-"""One gateway's worth of requests, without HTTP: some take from a flow, some a day's tokens, some permits.
+"""A load generator with a gateway's quota client, without HTTP: it takes rate, daily tokens and permits.
 
-It begins at the Unix time that a line on standard input gives. On standard output it says "ready", then a
-line for each thing that happened, at once, so that a killed process has told all it did: TIME "requests"
-AMOUNT, TIME "tokens" AMOUNT once they are settled, TIME "permits" +1 or -1.
+It starts at the Unix time given on standard input. It prints "ready", then one unbuffered line per event, so
+that a killed process has printed all it did: TIME "requests" AMOUNT, TIME "tokens" AMOUNT once they are
+settled, TIME "permits" +1 or -1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import sys
 import time
 
-from windlass.serve.gateway.limits.quota_client import HeldQuota, QuotaClient, QuotaShare, Short
+from windlass.serve.gateway.limits.quota_client import HeldQuota, QuotaClient, QuotaExceeded, QuotaShare
 from windlass.serve.records.bucket import Kind, rules_of
 from windlass.serve.records.quotas import ALL, QUOTAS, Name
 from windlass.spec.limits import Limits
@@ -30,23 +30,23 @@ KINDS: tuple[Kind, ...] = ("requests", "tokens_day", "concurrent")
 
 def main(argv: list[str]) -> int:
     args = _parse(argv)
-    asyncio.run(hammer(args))
+    asyncio.run(generate_load(args))
     return 0
 
 
-async def hammer(args: argparse.Namespace) -> None:
-    """Ask at a steady rate, far above what is allowed, from several callers at once; each takes one kind."""
+async def generate_load(args: argparse.Namespace) -> None:
+    """Send requests at a steady rate far above the limits, from several callers; each takes one kind."""
     database = open_database(args.state, [QUOTAS])
-    treasury = QuotaClient(database, f"hammer-{args.number}")
+    client = QuotaClient(database, f"generate_load-{args.number}")
     rules = rules_of(Limits.model_validate_json(args.limits))
-    running = asyncio.create_task(treasury.run())
+    running = asyncio.create_task(client.run())
     rng = random.Random(args.number)
     os.write(1, READY)
     begin = float(sys.stdin.readline())
     await asyncio.sleep(begin - time.time())
     until = begin + args.seconds
     callers = [
-        _call(treasury, QuotaShare(Name(ALL, kind), rules[kind], 1), rng, until, args.rate) for kind in KINDS
+        _call(client, QuotaShare(Name(ALL, kind), rules[kind], 1), rng, until, args.rate) for kind in KINDS
     ]
     await asyncio.gather(*callers)
     running.cancel()
@@ -54,15 +54,13 @@ async def hammer(args: argparse.Namespace) -> None:
     database.close()
 
 
-async def _call(
-    treasury: QuotaClient, part: QuotaShare, rng: random.Random, until: float, rate: float
-) -> None:
+async def _call(client: QuotaClient, part: QuotaShare, rng: random.Random, until: float, rate: float) -> None:
     open_: set[asyncio.Task[None]] = set()
     while time.time() < until:
         amount = rng.randint(1, MAX_TOKENS) if part.name.kind == "tokens_day" else 1
         try:
-            (taken,) = await treasury.take([QuotaShare(part.name, part.rule, amount)])
-        except Short:
+            (taken,) = await client.take([QuotaShare(part.name, part.rule, amount)])
+        except QuotaExceeded:
             pass
         else:
             task = asyncio.create_task(_use(taken, rng))
@@ -73,34 +71,34 @@ async def _call(
 
 
 async def _use(taken: HeldQuota, rng: random.Random) -> None:
-    """Do with what was taken as a request does; tokens count from when they were taken."""
+    """Use the quota as a request does; tokens count from when they were taken."""
     kind, amount, at = taken.part.name.kind, int(taken.part.amount), time.time()
     if kind == "requests":
         taken.settle(1)
-        _tell(at, "requests", 1)
+        _print_event(at, "requests", 1)
     elif kind == "tokens_day":
         spent = rng.randint(0, amount)
         await asyncio.sleep(rng.uniform(0, HOLD_S))
-        _tell(at, "tokens", spent)
+        _print_event(at, "tokens", spent)
         taken.settle(spent)
     else:
-        _tell(at, "permits", 1)
+        _print_event(at, "permits", 1)
         await asyncio.sleep(rng.uniform(0, 2 * HOLD_S))
-        _tell(time.time(), "permits", -1)
+        _print_event(time.time(), "permits", -1)
         taken.settle(0)
 
 
-def _tell(at: float, what: str, amount: int) -> None:
+def _print_event(at: float, what: str, amount: int) -> None:
     os.write(1, f"{at:.6f} {what} {amount}\n".encode())
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = EntrypointParser(prog=QUOTA_LOAD, description="Take as much as there is.")
+    parser = EntrypointParser(prog=QUOTA_LOAD, description="Take as much quota as possible.")
     parser.add_argument("--state", required=True)
     parser.add_argument("--limits", required=True, help="the table, as JSON")
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--rate", type=float, required=True, help="requests of each kind a second")
+    parser.add_argument("--rate", type=float, required=True, help="requests of each kind per second")
     return parser.parse_args(argv)
 
 

@@ -1,12 +1,12 @@
-"""Proves that no limit is exceeded however many gateways share it, and that none is left unused.
+"""Proves that no limit is exceeded, however many gateways share it, and that none is left unused.
 
-start processes on one database -> freeze one for longer than its loans last, kill another -> gather what all
-took, and when -> hold it against a single bucket
+start processes on one database -> freeze one for longer than its leases, kill another -> collect what all
+took, and when -> compare with a single bucket
 
-What the processes may take is known exactly: a flow of requests, over any window; a day's tokens; permits, at
-any moment. A frozen gateway's permits are lent to others when its loans end, and its clients still wait, so
-those that it had in use may be exceeded. `starved` is the share of what was allowed that nobody got although
-everybody asked.
+The allowed amounts are known exactly: a rate of requests over any window, daily tokens, and permits at any
+time. The permits of a frozen gateway are leased to others when its leases expire while its clients still
+wait, so permits may be exceeded by those it had in use. `starved` is the share of the allowance that no
+process got, although all of them wanted it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from windlass.spec.processes import QUOTA_LOAD
 from windlass.store.database import sqlite_url
 
 RATE = 300.0
-"""Requests of each kind a second, from all processes: several times what is allowed."""
+"""Requests of each kind per second, from all processes: several times the limit."""
 START_S = 120.0
-"""For all processes to be there, on a busy machine; then they begin together."""
+"""Seconds for all processes to start, on a busy machine; then they begin together."""
 SOON_S = 0.2
 
 
 @dataclass(frozen=True)
 class QuotaTake:
-    """Something that a process took, or permits that it gave back."""
+    """Quota that a process took, or permits that it returned."""
 
     at: float
     what: str
@@ -54,23 +54,23 @@ def prove_limits(
     )
     with tempfile.TemporaryDirectory(prefix="windlass-limits-") as folder:
         url = state or sqlite_url(Path(folder) / "service.db")
-        say(f"{processes} gateways ask for {seconds:.0f} s; one is frozen for a while, another is killed")
-        told, frozen = _hammer(processes, seconds, limits, url)
-    deeds = sorted((deed for process in told for deed in process), key=lambda deed: deed.at)
-    found = figures(deeds, limits, seconds, frozen=frozen)
+        say(f"{processes} gateways take quota for {seconds:.0f} s; one is frozen, another is killed")
+        takes_by_process, frozen = _run_load(processes, seconds, limits, url)
+    takes = sorted((take for process in takes_by_process for take in process), key=lambda take: take.at)
+    found = figures(takes, limits, seconds, frozen=frozen)
     return {"figures": found, "processes": processes, "seconds": seconds}
 
 
 def figures(
-    deeds: Sequence[QuotaTake], limits: Limits, seconds: float, *, frozen: int = 0
+    takes: Sequence[QuotaTake], limits: Limits, seconds: float, *, frozen: int = 0
 ) -> dict[str, float]:
-    """Hold what was taken, in order of time, against the limits; `frozen` permits may be exceeded by."""
+    """Compare the takes, in order of time, with the limits; permits may be exceeded by `frozen`."""
     assert limits.requests_per_second is not None
     assert limits.tokens_per_day is not None
     assert limits.concurrent is not None
-    requests = [deed for deed in deeds if deed.what == "requests"]
-    tokens = sum(deed.amount for deed in deeds if deed.what == "tokens")
-    permits = [deed for deed in deeds if deed.what == "permits"]
+    requests = [take for take in takes if take.what == "requests"]
+    tokens = sum(take.amount for take in takes if take.what == "tokens")
+    permits = [take for take in takes if take.what == "permits"]
     bound = limits.burst_requests + limits.requests_per_second * seconds
     overshoot = worst_window(requests, limits.requests_per_second) - limits.burst_requests
     return {
@@ -90,26 +90,26 @@ def figures(
     }
 
 
-def worst_window(deeds: Sequence[QuotaTake], per_s: float) -> float:
-    """Return the most that any window of time has beyond its rate: what a bucket must have held."""
+def worst_window(takes: Sequence[QuotaTake], per_s: float) -> float:
+    """Return the largest excess over the rate in any time window: the burst that a bucket must have held."""
     level = worst = 0.0
-    before = deeds[0].at if deeds else 0.0
-    for deed in deeds:
-        level = max(0.0, level - per_s * (deed.at - before)) + deed.amount
-        worst, before = max(worst, level), deed.at
+    before = takes[0].at if takes else 0.0
+    for take in takes:
+        level = max(0.0, level - per_s * (take.at - before)) + take.amount
+        worst, before = max(worst, level), take.at
     return worst
 
 
-def max_at_once(deeds: Sequence[QuotaTake]) -> int:
-    now = most = 0
-    for deed in sorted(deeds, key=lambda deed: (deed.at, deed.amount)):
-        now += deed.amount
-        most = max(most, now)
-    return most
+def max_at_once(takes: Sequence[QuotaTake]) -> int:
+    now = maximum = 0
+    for take in sorted(takes, key=lambda take: (take.at, take.amount)):
+        now += take.amount
+        maximum = max(maximum, now)
+    return maximum
 
 
-def _hammer(processes: int, seconds: float, limits: Limits, url: str) -> tuple[list[list[QuotaTake]], int]:
-    """Run all processes; return what each did, and how many permits the frozen one had in use."""
+def _run_load(processes: int, seconds: float, limits: Limits, url: str) -> tuple[list[list[QuotaTake]], int]:
+    """Run all processes; return the takes of each, and how many permits the frozen one had in use."""
     command = [sys.executable, "-m", QUOTA_LOAD, "--state", url]
     command += ["--limits", limits.model_dump_json(exclude_none=True)]
     command += ["--seconds", str(seconds), "--rate", str(RATE / processes)]
@@ -129,16 +129,16 @@ def _hammer(processes: int, seconds: float, limits: Limits, url: str) -> tuple[l
             for popen in popens:
                 popen.kill()
                 popen.communicate()
-        told = [read_deeds(file.read_text()) for file in files]
+        takes_by_process = [read_takes(file.read_text()) for file in files]
     if disturbed is None:
-        return told, 0
+        return takes_by_process, 0
     frozen_at, killed_at = disturbed
-    told[-1] = ended(told[-1], killed_at)
-    return told, in_use([deed for deed in told[0] if deed.at <= frozen_at])
+    takes_by_process[-1] = ended(takes_by_process[-1], killed_at)
+    return takes_by_process, in_use([take for take in takes_by_process[0] if take.at <= frozen_at])
 
 
 def _begin(popens: Sequence[subprocess.Popen[bytes]], files: Sequence[Path]) -> None:
-    """Wait until all processes are there, and let them begin together."""
+    """Wait until all processes are ready, and start them together."""
     until = time.monotonic() + START_S
     while not all(file.read_bytes().startswith(READY) for file in files):
         if time.monotonic() > until or any(popen.poll() is not None for popen in popens):
@@ -153,7 +153,7 @@ def _begin(popens: Sequence[subprocess.Popen[bytes]], files: Sequence[Path]) -> 
 
 
 def _disturb(popens: Sequence[subprocess.Popen[bytes]], seconds: float) -> tuple[float, float] | None:
-    """Freeze the first process until its loans have ended, and kill the last; say when."""
+    """Freeze the first process until its leases have expired, and kill the last; return when."""
     if len(popens) < 3 or seconds < TERM_S + 4:
         return None
     time.sleep(1.0)
@@ -167,16 +167,16 @@ def _disturb(popens: Sequence[subprocess.Popen[bytes]], seconds: float) -> tuple
     return frozen_at, killed_at
 
 
-def in_use(deeds: Sequence[QuotaTake]) -> int:
-    return sum(deed.amount for deed in deeds if deed.what == "permits")
+def in_use(takes: Sequence[QuotaTake]) -> int:
+    return sum(take.amount for take in takes if take.what == "permits")
 
 
-def read_deeds(text: str) -> list[QuotaTake]:
-    """Read what a process told; the last line of a killed one may be torn."""
+def read_takes(text: str) -> list[QuotaTake]:
+    """Parse the output of a process; the last line of a killed one may be incomplete."""
     lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()[1:]]
     return [QuotaTake(float(at), what, int(amount)) for at, what, amount in lines]
 
 
-def ended(deeds: list[QuotaTake], at: float) -> list[QuotaTake]:
-    """Give back what a killed process had in use: its clients' connections died with it."""
-    return [*deeds, QuotaTake(max([at, *(deed.at for deed in deeds)]), "permits", -in_use(deeds))]
+def ended(takes: list[QuotaTake], at: float) -> list[QuotaTake]:
+    """Return the permits of a killed process: its clients' connections died with it."""
+    return [*takes, QuotaTake(max([at, *(take.at for take in takes)]), "permits", -in_use(takes))]

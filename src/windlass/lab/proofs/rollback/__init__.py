@@ -1,7 +1,7 @@
-"""Proves that a bad version is taken back by itself, under traffic, and that a good one is promoted.
+"""`windlass prove rollback`: under traffic, bad versions are rolled back and good ones are promoted.
 
-    versions.py (two trained models, five spoilt ones) -> client_traffic.py (clients that never stop)
-        -> rollback_proof.py (roll out each, and count)
+`versions` makes two trained models and five bad ones (`bad_versions`), `client_traffic` sends requests all
+the time, `rollback_proof` rolls out each version and counts the outcomes.
 
-Start at rollback_proof.py.
+Start at `rollback_proof`.
 """

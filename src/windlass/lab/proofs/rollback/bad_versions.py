@@ -1,6 +1,6 @@
-"""Versions to prove roll-back with: each is a good model spoilt in one way, written as a whole directory.
+"""Bad versions for the roll-back proof: each is a good model with one defect, as a complete directory.
 
-A slow version answers exactly as the good one does: layers are added whose output is nothing, so only time
+The slow version answers exactly as the good one: it has extra layers whose output is zero, so only the time
 differs.
 """
 
@@ -20,14 +20,14 @@ from windlass.store.store_dir import StoreDir
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 SLOW_LAYERS = 80
 SILENT = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
-"""What writes a layer's result; zeros there make a layer that changes nothing."""
+"""The output matrices of a layer; zeros there make a layer that changes nothing."""
 
 Files = dict[str, bytes]
 Tensors = dict[str, NDArray[np.generic]]
 
 
 def spoil(kind: str, good: Path, target: Path) -> Path:
-    """Write a spoilt copy of a model directory."""
+    """Write a copy of a model directory with one defect."""
     manifest = load_manifest(StoreDir(good))
     assert manifest is not None
     files = SPOILERS[kind]({name: (good / name).read_bytes() for name in manifest.files})
@@ -39,7 +39,7 @@ def spoil(kind: str, good: Path, target: Path) -> Path:
 
 
 def _nan(files: Files) -> Files:
-    """One matrix holds a value that is no number, as a training run gone wrong leaves behind."""
+    """One matrix contains a NaN, as after a diverged training run."""
     tensors = load(files[WEIGHTS])
     name = next(name for name in tensors if name.endswith(SILENT[1]))
     spoilt = tensors[name].copy()
@@ -48,7 +48,7 @@ def _nan(files: Files) -> Files:
 
 
 def _shuffled(files: Files) -> Files:
-    """All weights are there, at other places."""
+    """All weights are present, at other positions."""
     draw = np.random.default_rng(7)
     tensors = {
         name: draw.permutation(tensor.reshape(-1)).reshape(tensor.shape)
@@ -70,12 +70,12 @@ def _slow(files: Files) -> Files:
 
 
 def _crashing(files: Files) -> Files:
-    """The weights end half-way; the manifest was made of what is left, so only loading finds out."""
+    """The weights are truncated; the manifest matches them, so only loading detects it."""
     return {**files, WEIGHTS: files[WEIGHTS][: len(files[WEIGHTS]) // 2]}
 
 
 def _mistokenised(files: Files) -> Files:
-    """The tokenizer belongs to another model: the same texts, under other numbers."""
+    """The tokenizer belongs to another model: the same tokens with other ids."""
     tokenizer = json.loads(files[TOKENIZER])
     fixed = {added["content"] for added in tokenizer.get("added_tokens", [])}
     words = [word for word in tokenizer["model"]["vocab"] if word not in fixed]

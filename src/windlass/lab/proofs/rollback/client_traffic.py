@@ -1,7 +1,7 @@
-"""Clients that ask all the time, each for itself, and count what went wrong.
+"""Clients that send requests all the time and count failures.
 
-A request has failed if it was refused, broke off, or ended with an error; what an answer says is not looked
-at. Half of the clients stream.
+A request failed if it was rejected, broke off, or ended with an error; the text of an answer is not checked.
+Half of the clients stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DONE = b"data: [DONE]"
 
 @dataclass
 class TrafficCounts:
-    """What all clients saw together."""
+    """The totals of all clients."""
 
     answered: int = 0
     failures: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class TrafficCounts:
 
 @contextmanager
 def traffic(url: str, model: str, texts: Sequence[str], clients: int) -> Iterator[TrafficCounts]:
-    """Keep clients asking while the block runs; on its end they finish what they asked last."""
+    """Send requests while the block runs; at its end the clients finish their last request."""
     tally, stop = TrafficCounts(), threading.Event()
     threads = [
         threading.Thread(target=_client, args=(number, url, model, texts, tally, stop), daemon=True)
@@ -77,7 +77,7 @@ def _client(
 
 
 def ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> str:
-    """Send one request; return what failed, or nothing."""
+    """Send one request; return the failure, or an empty string."""
     connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     reply = connection.getresponse()
     data = reply.read()

@@ -1,7 +1,7 @@
-"""Rolls out bad and good versions under continuous traffic and counts what became of them.
+"""Rolls out bad and good versions under continuous traffic and counts the outcomes.
 
-Every bad version is rolled out twice: as usual, and without the gate, so that requests and the comparisons
-beside them must find it. Good versions take turns: each is promoted in place of the other.
+Every bad version is rolled out twice: as usual, and without the gate, so that requests and comparisons must
+detect it. Good versions take turns: each replaces the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.lab.proofs.rollback.client_traffic import TrafficCounts, traffic
-from windlass.lab.proofs.rollback.versions import NAME, STEPS, make_cast
+from windlass.lab.proofs.rollback.versions import NAME, STEPS, make_versions
 from windlass.registry.versions import Registry, Version
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.rollouts import RolloutRecord, Rollouts
@@ -25,7 +25,7 @@ from windlass.spec.rollout import HealthChecks, Rollout
 from windlass.spec.serve import Serve
 from windlass.store.database import sqlite_url
 from windlass.supervisor.background_service import watched
-from windlass.supervisor.controllers import deciders_of
+from windlass.supervisor.controllers import open_controllers
 from windlass.supervisor.service_spec import ServiceSpec
 from windlass.supervisor.supervisor import Supervisor
 
@@ -50,7 +50,7 @@ class RollbackCase:
 
 @dataclass
 class RollbackResult:
-    """What happened."""
+    """The outcome of the proof."""
 
     cases: list[RollbackCase] = field(default_factory=list)
     tally: TrafficCounts = field(default_factory=TrafficCounts)
@@ -80,21 +80,21 @@ def prove_rollback(
     steps: int = STEPS,
     kinds: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """Do the proof; everything that it makes stays in HOME/prove/rollback."""
+    """Run the proof; its files stay in HOME/prove/rollback."""
     folder = home / "prove" / "rollback"
     folder.mkdir(parents=True, exist_ok=True)
-    cast = make_cast(folder, say, steps)
-    Registry(folder).promote(str(cast.good[0]))
+    versions = make_versions(folder, say, steps)
+    Registry(folder).promote(str(versions.good[0]))
     proof, began = RollbackResult(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="state-", dir=folder) as scratch:
         state = sqlite_url(Path(scratch) / "service.db")
-        with _served(folder, state, cast.good[0]) as url, traffic(url, NAME, _texts(), clients) as tally:
+        with _served(folder, state, versions.good[0]) as url, traffic(url, NAME, _texts(), clients) as tally:
             proof.tally = tally
-            for kind, version in cast.bad.items():
+            for kind, version in versions.bad.items():
                 for gate in (True, False) if kinds is None or kind in kinds else ():
                     _try(proof, state, kind, version, gate, say)
             for trial in range(trials):
-                _try(proof, state, "good", cast.good[(trial + 1) % 2], True, say)
+                _try(proof, state, "good", versions.good[(trial + 1) % 2], True, say)
     proof.seconds = time.monotonic() - began
     return {
         "figures": proof.figures(trials),
@@ -113,12 +113,12 @@ def is_taken_back(figures: dict[str, float]) -> bool:
 
 @contextmanager
 def _served(home: Path, state: str, version: Version) -> Iterator[str]:
-    """Serve a version, with all that decides about a service; yield where."""
+    """Serve a version with all controllers of a service; yield its URL."""
     serve = Serve(port=0, open=True, threads=1, state=state, health=HEALTH, rollout=POLICY)
     offer = ServiceSpec(str(version), version.path, serve, ("prod",))
     with (
-        deciders_of(home, serve) as deciders,
-        watched(Supervisor(offer, home / "logs", deciders=deciders)) as service,
+        open_controllers(home, serve) as controllers,
+        watched(Supervisor(offer, home / "logs", controllers=controllers)) as service,
     ):
         yield service.url
 
@@ -135,8 +135,10 @@ def _try(
         record = _ended(rollouts, record, began)
     finally:
         database.close()
-    most = max((float(step["weight"]) for step in record.report.get("history", [])), default=0.0)
-    case = RollbackCase(kind, gate, record.state, record.reason, most, round(time.monotonic() - began, 2))
+    max_weight = max((float(step["weight"]) for step in record.report.get("history", [])), default=0.0)
+    case = RollbackCase(
+        kind, gate, record.state, record.reason, max_weight, round(time.monotonic() - began, 2)
+    )
     proof.cases.append(case)
     say(f"{case.state.replace('_', ' '):12}  {kind:13}  {case.seconds:6.1f} s  {case.reason}")
 
@@ -151,5 +153,5 @@ def _ended(rollouts: Rollouts, record: RolloutRecord, began: float) -> RolloutRe
 
 
 def _texts() -> list[str]:
-    """Return texts to ask about: the sources of this package, which are always here."""
+    """Return texts for prompts: the sources of this package, which always exist."""
     return [file.read_text("utf-8") for file in sorted(Path(__file__).parent.glob("*.py"))]

@@ -1,7 +1,7 @@
-"""The versions that roll-back is proved with: two that were trained, and one spoilt in every way.
+"""The versions of the roll-back proof: two trained ones, and one for each defect.
 
-They stay where they were made, so a second proof begins at once. The models are real: they learn a part of
-Python's own documentation, so bits per byte mean something.
+They are kept, so a second proof starts at once. The models are real: they are trained on a part of Python's
+documentation, so bits per byte are meaningful.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ MODEL = ModelSpec(family="llama", layers=2, width=64, heads=4, context=128)
 
 
 @dataclass(frozen=True)
-class Cast:
-    """Who plays: two good versions, and the bad ones by what is wrong with them."""
+class ProofVersions:
+    """Two good versions, and the bad ones by their defects."""
 
     good: tuple[Version, Version]
     bad: dict[str, Version]
 
 
-def make_cast(home: Path, say: Callable[[str], None], steps: int = STEPS) -> Cast:
-    """Make the versions that are not there yet; the first two are good, then come the bad, in their order."""
+def make_versions(home: Path, say: Callable[[str], None], steps: int = STEPS) -> ProofVersions:
+    """Make the versions that do not exist yet: first the two good ones, then the bad ones in order."""
     registry = Registry(home)
     known = registry.versions(NAME) if NAME in registry.names() else []
     if len(known) < 2:
@@ -47,7 +47,7 @@ def make_cast(home: Path, say: Callable[[str], None], steps: int = STEPS) -> Cas
         for kind in list(SPOILERS)[len(known) - 2 :]:
             registry.register(NAME, spoil(kind, known[0].path, Path(scratch) / kind))
     first, second, *bad = registry.versions(NAME)
-    return Cast((first, second), dict(zip(SPOILERS, bad, strict=True)))
+    return ProofVersions((first, second), dict(zip(SPOILERS, bad, strict=True)))
 
 
 def _train(home: Path, seed: int, steps: int) -> None:
@@ -75,4 +75,4 @@ def _topics() -> Path:
 
 
 def _quietly(_progress: Progress) -> None:
-    """Training takes seconds here."""
+    """Discard progress: training takes seconds here."""

@@ -1,4 +1,4 @@
-"""The runs by which parameter servers are proved: what is trained, how, and who dies when."""
+"""The runs of the parameter-server proof: the job, the mode, and which processes are killed when."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ log_every = 1
 """
 
 Strike = tuple[int, str, int]
-"""After which step or pass, and whom."""
+"""(step or pass, role, number) of each kill."""
 STRIKES: tuple[Strike, ...] = ((30, "worker", 1), (60, "server", 1), (95, "server", 0))
-"""None is at a border."""
+"""None is at a checkpoint boundary."""
 STRIKES_HIDDEN: tuple[Strike, ...] = ((1, "worker", 1), (2, "server", 1), (4, "server", 0))
 STRIKES_VECTORS: tuple[Strike, ...] = ((1, "worker", 0), (3, "server", 1), (5, "server", 0))
 
 
 @dataclass(frozen=True)
 class ServerCase:
-    """A run to make, and who dies in it."""
+    """A run, and the processes killed in it."""
 
     name: str
     job: str = NETWORK
@@ -79,7 +79,7 @@ class ServerCase:
 
     @property
     def paced_by(self) -> str:
-        """The event by which the strikes count."""
+        """The event whose count triggers the kills."""
         return "vectors" if self.job is VECTORS else "step"
 
     @property

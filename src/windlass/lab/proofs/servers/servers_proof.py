@@ -1,12 +1,12 @@
-"""Proves that runs on parameter servers lose nothing when workers and servers die.
+"""Proves that runs on parameter servers lose nothing when workers and servers are killed.
 
-    local and one worker -> the same bits        three workers, calm and struck -> the same bits
-    asynchronous, calm and struck -> the same data, nearly the same loss        without a log -> the bound
-    hidden Markov, struck -> the bits of the local run; each part an update -> no iteration is missing
-    word2vec, struck -> the bits of the local run; each push an update -> the same pairs, each once
+    local and one worker -> the same bits     three workers, without and with kills -> the same bits
+    asynchronous, without and with kills -> the same data, nearly the same loss     without a log -> the bound
+    HMM with kills -> the bits of the local run; each part an update -> no iteration is missing
+    word2vec with kills -> the bits of the local run; each push an update -> the same pairs, each once
 
-Every run is the command as a user gives it (server_cases.py). A strike is SIGKILL to a worker, to a server
-and to the first server, each when the journal has come to a step, or to a pass over the text.
+Every run is the command as a user types it (server_cases.py). A worker, a server and the first server get
+SIGKILL, each when the journal reaches a step or a pass over the text.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
 
 WITHIN_S = 420.0
-"""For one run, on a machine that has much else to do."""
+"""Timeout of one run, in seconds, on a busy machine."""
 
 
 @dataclass(frozen=True)
 class ServerRunResult:
-    """What came of a run."""
+    """The result of a run."""
 
     name: str
     digest: str
-    """Of the model's weights."""
+    """Digest of the model's weights."""
     loss: float
     killed: int
     replaced: int
     lost: int
-    """Updates that were made and taken back."""
+    """Updates that were made and rolled back."""
     bound: int
-    """How many that may be."""
+    """Maximum number of lost updates."""
     audited: bool
-    """Whether everything was used once, by the ledger; of what has none, by the steps that were told."""
+    """Whether all data was used once: by the ledger, or else by the steps in the journal."""
     pairs: tuple[int, ...]
-    """That word2vec learnt from, by pass."""
+    """Training pairs of word2vec, by pass."""
     seconds: float
     staleness: dict[str, int]
 
@@ -64,7 +64,7 @@ class ServerRunResult:
 def prove_server(
     home: Path, tell: Callable[[str], None], cases: Sequence[ServerCase] = CASES
 ) -> dict[str, Any]:
-    """Make all runs. Return the figures, and what was found of each."""
+    """Make all runs. Return the figures, and the result of each."""
     folder = home / "prove" / "server"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -81,7 +81,7 @@ def prove_server(
 
 
 def figures(found: dict[str, ServerRunResult]) -> dict[str, float]:
-    """Sum up: what is equal to what, what was lost, and what asynchrony costs."""
+    """Summarise: equal weights, lost updates, and the cost of asynchrony."""
     runs = found.values()
     return {
         "one_worker_equals_local": float(found["one"].digest == found["local"].digest),
@@ -109,13 +109,13 @@ EQUAL = (
 )  # fmt: skip
 
 
-def is_proved(told: dict[str, float]) -> bool:
+def is_proved(figures: dict[str, float]) -> bool:
     return (
-        all(told[name] == 1.0 for name in EQUAL)
-        and told["updates_lost_with_log"] == 0
-        and told["updates_lost_without_log"] <= told["bound_without_log"]
-        and told["audits_that_hold"] == told["runs"]
-        and told["replaced"] >= told["killed"]
+        all(figures[name] == 1.0 for name in EQUAL)
+        and figures["updates_lost_with_log"] == 0
+        and figures["updates_lost_without_log"] <= figures["bound_without_log"]
+        and figures["audits_that_hold"] == figures["runs"]
+        and figures["replaced"] >= figures["killed"]
     )
 
 
@@ -132,7 +132,7 @@ def _made(folder: Path, case: ServerCase) -> ServerRunResult:
         killed = _struck(process, run, case)
         process.wait(WITHIN_S)
     except subprocess.TimeoutExpired:
-        raise ProcessFailed(f"{case.name}: not over within {WITHIN_S:.0f} s") from None
+        raise ProcessFailed(f"{case.name}: not finished within {WITHIN_S:.0f} s") from None
     finally:
         process.kill()
         process.wait()
@@ -144,7 +144,7 @@ def _made(folder: Path, case: ServerCase) -> ServerRunResult:
 
 
 def _struck(process: subprocess.Popen[bytes], run: RunFolder, case: ServerCase) -> int:
-    """Kill whom the strikes name as soon as their step is over; return how many were."""
+    """Kill each process as soon as its step is done; return how many were killed."""
     tail, step, killed, until = Tail(run.path / JOURNAL), 0, 0, time.monotonic() + WITHIN_S
     key = {"step": "step", "vectors": "epoch"}[case.paced_by]
     for after, role, number in case.strikes:
@@ -157,11 +157,11 @@ def _struck(process: subprocess.Popen[bytes], run: RunFolder, case: ServerCase) 
 
 
 def _kill(folder: Path, role: str, number: int) -> bool:
-    door = {"worker": "work", "server": "serve"}[role]
+    command = {"worker": "work", "server": "serve"}[role]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            if str(folder) in words and door in words and words[words.index("--rank") + 1] == str(number):
+            if str(folder) in words and command in words and words[words.index("--rank") + 1] == str(number):
                 process.kill()
                 return True
     return False
@@ -188,13 +188,13 @@ def _found(case: ServerCase, run: RunFolder, killed: int, seconds: float) -> Ser
 
 
 def is_complete(records: Iterable[dict[str, Any]]) -> bool:
-    """Whether a journal tells of every iteration, in order and each once."""
+    """Whether a journal has every iteration, in order and each once."""
     steps = [int(record["step"]) for record in records if record.get("event") == "step"]
     return steps == list(range(1, len(steps) + 1))
 
 
 def updates_lost(records: Iterable[dict[str, Any]]) -> int:
-    """Count the steps that a journal tells of and that were taken back later."""
+    """Count the steps in a journal that were rolled back later."""
     reached = lost = 0
     for record in records:
         if record.get("event") == "step":

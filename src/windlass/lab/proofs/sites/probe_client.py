@@ -1,10 +1,10 @@
-"""A client of the proof, on a machine of its own: asks on and on, and says when and where it is answered.
+"""A client of `windlass prove sites` on its own node: prints when and where each request is answered.
 
     python -m windlass.lab.proofs.sites.probe_client NAMESERVER ZONE PORT MODEL
 
-It does what most programs do: look the name up, connect to what comes back, give up after a second. The key
-is in $WINDLASS_KEY. Each answer is a line of JSON. `windlass.lab.proofs.sites.sdk_probe_client` is the same
-by our SDK.
+It does what most programs do: resolve the name, connect to the address, give up after a second. The key is in
+$WINDLASS_KEY. Each answer is a line of JSON. `windlass.lab.proofs.sites.sdk_probe_client` does the same with
+our SDK.
 """
 
 from __future__ import annotations

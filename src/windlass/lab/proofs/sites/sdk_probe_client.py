@@ -1,8 +1,8 @@
-"""A client of `windlass prove sites`, on a machine of its own: our SDK with the addresses of all sites.
+"""A client of `windlass prove sites` on its own node: our SDK with the addresses of all sites.
 
     python -m windlass.lab.proofs.sites.sdk_probe_client URL,URL MODEL
 
-Asks on and on; each answer is a line of JSON with its time. The key is in $WINDLASS_KEY.
+Sends requests all the time; each answer is a line of JSON with its time. The key is in $WINDLASS_KEY.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Proves that clients reach another site when theirs is cut off: two sites, a resolver and clients, each on a
-machine of its own, played by network namespaces.
+"""Proves that clients reach another site when theirs is cut off: two sites, a resolver and clients, each on
+its own node, simulated by network namespaces.
 
     east and west: windlass serve    home: Unbound and two clients    this machine: windlass sites
 
-East is nearest to all clients. Its cable is cut; how long each client goes unanswered is measured. It is
-mended again, and how long it takes until the name leads there again is measured too.
+East is nearest to all clients. Its link is cut, and the time that each client gets no answer is measured.
+Then it is reconnected, and the time until the name resolves to it again is measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START_S = 90.0
 TTL_S = 5
 LONGEST_S = 60.0
 SETTLE_S = 5.0
-"""Until a site that has come up counts as well."""
+"""Seconds until a started site counts as healthy."""
 
 UNBOUND = """\
 server:
@@ -61,7 +61,7 @@ stub-zone:
 
 
 def prove_sites(say: Callable[[str], None], *, ttl_s: int = TTL_S) -> dict[str, Any]:
-    """Cut a site off and mend it; `figures` has the seconds."""
+    """Cut a site off and reconnect it; `figures` has the seconds."""
     reason = why_no_network() or (None if shutil.which("unbound") else "it needs a resolver: install unbound")
     if reason is not None:
         raise AskedWrongly(f"prove sites: {reason}")
@@ -110,7 +110,7 @@ def _measured(
     east, west = network.address(EAST), network.address(WEST)
     by_name.wait(lambda one: one.get("site") == east, START_S)
     by_sdk.wait(lambda one: bool(one.get("answered")), START_S)
-    time.sleep(ttl_s)  # so that kept answers are of any age
+    time.sleep(ttl_s)  # so that cached answers have any age
     say("both sites answer; the nearer one is cut off")
     network.cut([EAST])
     cut = time.time()
@@ -120,7 +120,7 @@ def _measured(
     name_s = by_name.wait(lambda one: one.get("site") == west, LONGEST_S, cut) - cut
     by_sdk.wait(lambda one: bool(one.get("answered")), LONGEST_S, cut + SETTLE_S)
     sdk_s = _longest_gap(by_sdk, cut)
-    say("it is mended")
+    say("it is connected again")
     mended = time.time()
     network.mend([EAST])
     back_s = by_name.wait(lambda one: one.get("site") == east, LONGEST_S, mended) - mended
@@ -134,9 +134,9 @@ def _measured(
     return {"figures": figures}
 
 
-def _longest_gap(heard: OutputReader, cut: float) -> float:
-    """Return the longest time without an answer from the last one before the cut on."""
-    times = [one["time"] for one in heard.lines if one.get("answered")]
+def _longest_gap(output: OutputReader, cut: float) -> float:
+    """Return the longest time without an answer, from the last one before the cut."""
+    times = [one["time"] for one in output.lines if one.get("answered")]
     since = [at for at in times if at < cut][-1:] + [at for at in times if at >= cut]
     return max((later - earlier for earlier, later in itertools.pairwise(since)), default=0.0)
 
@@ -162,7 +162,7 @@ def _zone(network: Network, ttl_s: int) -> str:
 
 
 def _key(home: Path) -> str:
-    """Make a key that both sites know."""
+    """Make a key that both sites accept."""
     command = [sys.executable, "-m", CLI, "keys", "make", "proof", "--home", str(home), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -171,7 +171,7 @@ def _key(home: Path) -> str:
 
 
 class OutputReader:
-    """What a process says, line by line, with the time at which it was heard."""
+    """The output of a process, line by line, with the time at which each line was read."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ class OutputReader:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait(self, wanted: Callable[[dict[str, Any]], bool], within_s: float, since: float = 0.0) -> float:
-        """Return when a line like this was said, at or after a time."""
+        """Return when a matching line was read, at or after a time."""
         deadline = time.monotonic() + within_s
         with self._new:
             while True:
@@ -189,7 +189,7 @@ class OutputReader:
                     return float(at)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or self._process.poll() is not None:
-                    raise ProcessFailed("prove sites: a process did not say what was waited for")
+                    raise ProcessFailed("prove sites: timeout while waiting for the output of a process")
                 self._new.wait(min(left_s, 1.0))
 
     def _read(self) -> None:

@@ -1,7 +1,7 @@
-"""Proves that a hostile tenant neither sees another nor slows it beyond its share: `windlass prove tenants`.
+"""`windlass prove tenants`: a hostile tenant sees nothing of another, and slows it no more than its share.
 
-tenants_proof.py compares; tenant_process.py is the control plane that is attacked, hostile_client.py attacks
-it from outside and hostile_job.py from inside, shared_service.py does both to a service.
+`tenants_proof` compares a victim alone and under attack. `tenant_process` is the attacked control plane,
+`hostile_client` attacks it from outside and `hostile_job` from inside; `shared_service` attacks a service.
 
-Start at tenants_proof.py.
+Start at `tenants_proof`.
 """

@@ -1,7 +1,7 @@
-"""What a hostile tenant does to a control plane from outside: floods it, guesses, lies, and holds on.
+"""Attacks of a hostile tenant on a control plane from outside: floods, guesses, forged and held requests.
 
-Each deed goes on until it is told to end, and counts what was answered. What was seen of another tenant is
-kept, word for word: there must be none.
+Each attack repeats until stopped, and counts the answers. Anything seen of another tenant is recorded
+verbatim: there must be none.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ GUESSES = (
 )  # fmt: skip
 
 
-class Assault:
-    """All deeds at once, each in a thread."""
+class HostileClient:
+    """All attacks at once, each in a thread."""
 
     def __init__(self, url: str, key: str, marks: tuple[str, ...]) -> None:
-        """`marks` are words that the victim's things have, and that nobody can guess."""
+        """`marks` are secret words in the victim's data."""
         self._url, self._key, self._marks = url, key, marks
         self._over = threading.Event()
         self.answers: Counter[int] = Counter()
@@ -43,8 +43,8 @@ class Assault:
 
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:
-        deeds = (self._flood, self._flood, self._greed, self._trick, self._guess, self._swell, self._hold)
-        threads = [threading.Thread(target=self._repeat, args=(deed,)) for deed in deeds]
+        attacks = (self._flood, self._flood, self._greed, self._trick, self._guess, self._swell, self._hold)
+        threads = [threading.Thread(target=self._repeat, args=(attack,)) for attack in attacks]
         for thread in threads:
             thread.start()
         try:
@@ -54,13 +54,13 @@ class Assault:
             for thread in threads:
                 thread.join()
 
-    def _repeat(self, deed: Callable[[httpx.Client, int], None]) -> None:
+    def _repeat(self, attack: Callable[[httpx.Client, int], None]) -> None:
         headers, number = {"authorization": f"Bearer {self._key}"}, 0
         with httpx.Client(base_url=self._url, headers=headers, timeout=30) as client:
             while not self._over.is_set():
                 number += 1
                 with contextlib.suppress(httpx.HTTPError):
-                    deed(client, number)
+                    attack(client, number)
 
     def _flood(self, client: httpx.Client, number: int) -> None:
         name = f"work.1.{threading.get_ident() % 100_000}-{number}"
@@ -92,7 +92,7 @@ class Assault:
         self._over.wait(0.1)
 
     def _hold(self, client: httpx.Client, number: int) -> None:
-        """Open connections, begin to ask, and say no more."""
+        """Open connections, send half a request, and stall."""
         place = urlsplit(self._url)
         with contextlib.ExitStack() as held:
             for _ in range(CONNECTIONS):

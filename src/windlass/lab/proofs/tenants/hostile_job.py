@@ -1,13 +1,13 @@
-"""A tenant's process that does what it can against others, for the proof: `... tenancy_proof.guest DEED`.
+"""A hostile process of a tenant: `python -m windlass.lab.proofs.tenants.hostile_job ATTACK ARGUMENT...`.
 
-forks MOST         starts processes in sessions of their own, until it is refused or there are MOST
-eat MIB            takes so much memory
-fill MIB           writes so much into its home and the common directories
-chatter MIB        prints so much
-peek PATH...       tries to list, read and write what is not its own, and to look at and end other processes
-work TIME          computes for so long, as "300m" for a third of a second, and says how long that took
+forks N            starts up to N processes, each in its own session, until refused
+eat MIB            allocates this much memory
+fill MIB           writes this much into its home and the common directories
+chatter MIB        prints this much
+peek PATH...       tries to list, read and write foreign files, and to inspect and kill other processes
+work TIME          computes for this long ("300m" is a third of a second), and reports how long that took
 
-What it came to is in DEED.json in its home. MOST is at most MAX_FORKS, whatever is asked for.
+The result is in ATTACK.json in its home. N is at most MAX_FORKS.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 
 MAX_FORKS = 200
 LIFE_S = 15.0
-"""Whatever a proof leaves behind ends by itself after this long."""
+"""Seconds after which leftover processes end by themselves."""
 CANARY = "WINDLASS_CANARY"
 """A variable that no tenant's process may find anywhere."""
 ERRNO_WORDS = {1: "forbidden", 2: "absent", 3: "absent", 13: "forbidden"}
 
 
 def main(argv: list[str]) -> int:
-    deed, rest = argv[0], argv[1:]
-    emit({"event": "began", "deed": deed})
-    told = DEEDS[deed](rest)
+    attack, rest = argv[0], argv[1:]
+    emit({"event": "began", "attack": attack})
+    result = ATTACKS[attack](rest)
     home = Path(os.environ["WINDLASS_HOME"])
-    part = home / f".{deed}.part"
-    with contextlib.suppress(OSError):  # its disk may be full, which is what it was after
-        part.write_text(json.dumps(told))
-        part.replace(home / f"{deed}.json")
-    emit({"event": "done", "deed": deed, **told})
+    part = home / f".{attack}.part"
+    with contextlib.suppress(OSError):  # its disk may be full: that was its goal
+        part.write_text(json.dumps(result))
+        part.replace(home / f"{attack}.json")
+    emit({"event": "done", "attack": attack, **result})
     return 0
 
 
 def fork(rest: list[str]) -> dict[str, Any]:
-    """Fork until `most` were made or time is up; every child flees its session, and ends by itself."""
-    most, made, refused = min(int(rest[0]), MAX_FORKS), 0, 0
+    """Fork until `limit` is reached or time is up; every child leaves its session, and ends by itself."""
+    limit, made, refused = min(int(rest[0]), MAX_FORKS), 0, 0
     end_s = time.monotonic() + 3.0
-    while made < most and time.monotonic() < end_s:
+    while made < limit and time.monotonic() < end_s:
         try:
             pid = os.fork()
         except OSError:
@@ -62,33 +62,33 @@ def fork(rest: list[str]) -> dict[str, Any]:
             time.sleep(LIFE_S)
             os._exit(0)
         made += 1
-    return {"asked": most, "made": made, "refused": refused}
+    return {"requested": limit, "made": made, "refused": refused}
 
 
 def eat(rest: list[str]) -> dict[str, Any]:
-    taken, asked = [], int(rest[0])
-    for _ in range(asked // 8):
+    taken, requested = [], int(rest[0])
+    for _ in range(requested // 8):
         block = bytearray(8 << 20)
         block[::4096] = b"x" * len(block[::4096])
         taken.append(block)
     time.sleep(1.0)
-    return {"asked_mib": asked, "taken_mib": 8 * len(taken)}
+    return {"requested_mib": requested, "taken_mib": 8 * len(taken)}
 
 
 def fill(rest: list[str]) -> dict[str, Any]:
-    """Write until it is refused or ended; half of it where everybody may write."""
-    asked, written, block = int(rest[0]), 0, os.urandom(1 << 20)
+    """Write until refused or killed; half of it into world-writable directories."""
+    requested, written, block = int(rest[0]), 0, os.urandom(1 << 20)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     places = [Path(os.environ["WINDLASS_HOME"]), Path("/var/tmp")]
     name = f"windlass-guest-{os.getpid()}"
     with contextlib.suppress(OSError):
-        for number in range(asked):
+        for number in range(requested):
             with (places[number % 2] / f"{name}-{number}").open("wb") as file:
                 file.write(block)
             written += 1
             time.sleep(0.002)
-    time.sleep(5.0)  # to be found out
-    return {"asked_mib": asked, "written_mib": written}
+    time.sleep(5.0)  # wait to be detected
+    return {"requested_mib": requested, "written_mib": written}
 
 
 def chatter(rest: list[str]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def chatter(rest: list[str]) -> dict[str, Any]:
 
 
 def peek(rest: list[str]) -> dict[str, Any]:
-    """Try every door; return what each said, and what was seen that is not its own."""
+    """Try every kind of access; return the outcome of each, and the foreign data that was seen."""
     found: dict[str, str] = {}
     for name in rest:
         path = Path(name)
@@ -135,7 +135,7 @@ def _tried(attempt: Callable[[], object]) -> str:
 
 
 def work(rest: list[str]) -> dict[str, Any]:
-    """Compute for a fixed amount of work, and say how long that took."""
+    """Compute a fixed amount of work, and report how long that took."""
     began_s, text = time.monotonic(), rest[0]
     amount = float(text[:-1]) / 1000 if text.endswith("m") else float(text)
     while time.thread_time() < amount:
@@ -143,7 +143,7 @@ def work(rest: list[str]) -> dict[str, Any]:
     return {"took_s": time.monotonic() - began_s}
 
 
-DEEDS: dict[str, Callable[[list[str]], dict[str, Any]]] = {
+ATTACKS: dict[str, Callable[[list[str]], dict[str, Any]]] = {
     "forks": fork, "eat": eat, "fill": fill, "chatter": chatter, "peek": peek, "work": work,
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""The other half of the proof: a service whose one tenant asks little, while another asks all that it can.
+"""The service half of the proof: the victim sends few requests, the hostile tenant as many as it can.
 
-The model is small and its weights are drawn; the engine, the gateway, the keys and the limits are real ones.
-The hostile tenant may have a few requests under way, as its limits say. It fills them with prompts as long
-as the context, and beside them sends bodies that are too large, holds connections and tries every door.
+The model is small with random weights; the engine, the gateway, the keys and the limits are real. The limits
+allow the hostile tenant a few concurrent requests. It fills them with prompts as long as the context, and
+also sends oversized bodies, holds connections and tries every route.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from windlass.supervisor.supervisor import Supervisor
 
 ME = Actor("", "proof")
 CONCURRENT = 2
-"""Requests that the hostile tenant may have under way."""
+"""Concurrent requests of the hostile tenant."""
 FLOODERS = 4
 CONNECTIONS = 300
 HUGE_BYTES = 16 << 20
 TOKENS = 8
 PAUSE_S = 0.05
-"""For which the engine lets those who are answered wait for a part of a prompt (serve.engine.step)."""
+"""Seconds that a prefill chunk may delay decoding sequences (serve.engine.step)."""
 SHORT = {"model": MODEL, "prompt": "one two three", "max_tokens": TOKENS, "temperature": 0.0}
 LONG = {"model": MODEL, "prompt": [7] * (SHAPE.context - 64), "max_tokens": 60, "temperature": 0.0}
-DOORS = (
+ROUTES = (
     "/admin/keys", "/admin/keys/victim-key", "/admin/tenants", "/admin/tenants/victim", "/admin/limits",
     "/admin/audit", "/admin/control/v1/jobs", "/admin/replicas", "/metrics", "/admin/rollouts",
 )  # fmt: skip
@@ -51,7 +51,7 @@ DOORS = (
 
 @dataclass
 class TenantAnswers:
-    """What one tenant was answered, and how long that took."""
+    """The answers to one tenant, and their times."""
 
     took_s: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class TenantAnswers:
 def ask_beside(
     folder: Path, count: int, say: Callable[[str], None]
 ) -> tuple[TenantAnswers, TenantAnswers, TenantAnswers]:
-    """Return what the victim was answered alone and beside the hostile tenant, and what that one was."""
+    """Return the victim's answers alone and under attack, and those of the hostile tenant."""
     state = open_state(sqlite_url(folder / "service.db"))
     keys, tenants = ApiKeys(state), Tenants(state)
     tenants.make("victim", ME)
@@ -85,7 +85,7 @@ def ask_beside(
 
 
 def _ask(url: str, key: str, count: int, answers: TenantAnswers) -> None:
-    """Ask for a short answer, one after another."""
+    """Send requests for short answers, one after another."""
     with httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60) as client:
         for _ in range(count):
             began_s = time.monotonic()
@@ -97,11 +97,11 @@ def _ask(url: str, key: str, count: int, answers: TenantAnswers) -> None:
 @contextlib.contextmanager
 def _flood(url: str, key: str, answers: TenantAnswers) -> Iterator[None]:
     over = threading.Event()
-    deeds = [_long] * FLOODERS + [_huge, _pry, _hold]
-    threads = [threading.Thread(target=_repeat, args=(deed, url, key, answers, over)) for deed in deeds]
+    attacks = [_long] * FLOODERS + [_huge, _pry, _hold]
+    threads = [threading.Thread(target=_repeat, args=(attack, url, key, answers, over)) for attack in attacks]
     for thread in threads:
         thread.start()
-    over.wait(1.0)  # until it is under way
+    over.wait(1.0)  # until the flood has started
     try:
         yield
     finally:
@@ -110,21 +110,21 @@ def _flood(url: str, key: str, answers: TenantAnswers) -> Iterator[None]:
             thread.join()
 
 
-Deed = Callable[[httpx.Client, int, threading.Event], httpx.Response | None]
+Attack = Callable[[httpx.Client, int, threading.Event], httpx.Response | None]
 
 
-def _repeat(deed: Deed, url: str, key: str, answers: TenantAnswers, over: threading.Event) -> None:
+def _repeat(attack: Attack, url: str, key: str, answers: TenantAnswers, over: threading.Event) -> None:
     with httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60) as client:
         for number in itertools.count():
             if over.is_set():
                 return
             with contextlib.suppress(httpx.HTTPError):
-                answer = deed(client, number, over)
+                answer = attack(client, number, over)
                 if answer is None:
                     continue
                 with answers.lock:
                     answers.statuses[answer.status_code] += 1
-                    if deed is _pry and answer.status_code == 200 and "victim" in answer.text:
+                    if attack is _pry and answer.status_code == 200 and "victim" in answer.text:
                         answers.seen.append(f"{answer.request.url.path}: {answer.text[:200]}")
 
 
@@ -142,7 +142,7 @@ def _huge(client: httpx.Client, number: int, over: threading.Event) -> httpx.Res
 
 def _pry(client: httpx.Client, number: int, over: threading.Event) -> httpx.Response:
     over.wait(0.01)
-    return client.get(DOORS[number % len(DOORS)])
+    return client.get(ROUTES[number % len(ROUTES)])
 
 
 def _hold(client: httpx.Client, number: int, over: threading.Event) -> None:

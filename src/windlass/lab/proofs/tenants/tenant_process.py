@@ -1,7 +1,7 @@
-"""A control process for the proof: `python -m windlass.lab.proofs.tenants.tenant_process --home H --users A-B`.
+"""A control process for the proof: `python -m windlass.lab.proofs.tenants.tenant_process --home H ...`.
 
-It is `windlass control` on the local backend but for one thing: its jobs become guests (hostile_job.py) that
-do the deed in the name of the job, "DEED.AMOUNT.ANYTHING", within the walls of their tenant.
+It is `windlass control` on the local backend, except that its jobs are hostile jobs (hostile_job.py): the
+name of a job, "ATTACK.AMOUNT.ANYTHING", says what it does, in the sandbox of its tenant.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def main(argv: list[str]) -> int:
     args = _parse(argv)
     home: Path = args.home
     users = None if args.users is None else users_from(args.users)
-    house = TenantRegistry(home, users=users, python=args.python)
-    house.prepare()
+    registry = TenantRegistry(home, users=users, python=args.python)
+    registry.prepare()
     setting = ControlPlaneConfig(
         home=home,
         state=plane_url(home),
         backend_name="local",
         connect=lambda: LocalBackend(home / LOCAL),
-        group_of=house.walled(guest_group, lambda entry: entry.tenant, "local"),
-        tenants=house,
+        group_of=registry.isolated(hostile_group, lambda entry: entry.tenant, "local"),
+        tenants=registry,
         min_run_s=MIN_RUN_S,
     )
     serve_control(home, "127.0.0.1", 0, lambda url, _: emit({"listening": {"url": url}}), setting)
     return 0
 
 
-def guest_group(entry: JobEntry) -> Group:
-    """Return the group of a guest that does the deed in its name."""
-    deed, amount = entry.name.split(".")[:2]
+def hostile_group(entry: JobEntry) -> Group:
+    """Return the group of a hostile job that makes the attack in its name."""
+    attack, amount = entry.name.split(".")[:2]
     need = entry.need
     return Group(
         name=entry.group,
         module=HOSTILE_JOB,
-        args=(deed, amount),
+        args=(attack, amount),
         tenant=entry.tenant,
         count=entry.members,
         resources=Resources(need.cores, need.memory_bytes or None),

@@ -1,5 +1,5 @@
-"""Makes models smaller for serving, and measures what that costs.
+"""Compresses models for serving, and measures the loss.
 
-`compress` is the process that quantises or prunes a model directory; `calibrate` measures activations for it.
-`perplexity` measures a model as it is served.
+`compress` is the process that rounds or quantises a model directory; `calibrate` measures the inputs of its
+matrices for it. `perplexity` scores held-out text with a model as it is served.
 """

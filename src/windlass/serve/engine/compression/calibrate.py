@@ -1,4 +1,4 @@
-"""Measures what the matrices of a model are multiplied with, on text of the kind that it will meet.
+"""Measures the inputs of a model's matrices on sample text, for calibrated quantisation.
 
 Input: a model and windows of tokens. Output: for each matrix the mean of x xᵀ over its inputs x.
 
@@ -24,11 +24,11 @@ Moments = NDArray[np.float64]
 TOKENS = 8192
 AT_ONCE = 8
 SHARED = {"key": "query", "value": "query", "up": "gate"}
-"""Matrices of a part that are multiplied with the same as another, where the family has that one."""
+"""Matrices that have the same input as another matrix of their module, if the family has that one."""
 
 
 def sampled_windows(part: TokenPart, context: int) -> NDArray[np.int64]:
-    """Read windows from all over a text, (B, T)."""
+    """Read windows spread evenly over a text, (B, T)."""
     there = sample_count(len(part), context)
     wanted = max(1, min(there, TOKENS // context))
     return read_windows(part, np.linspace(0, there - 1, wanted, dtype=np.int64), context)[:, :-1]
@@ -43,7 +43,7 @@ def second_moments(
     found = {source: _Sum(model.get_submodule(source)) for source in set(sources.values())}
     for start in range(0, len(tokens_BT), AT_ONCE):
         model(torch.from_numpy(tokens_BT[start : start + AT_ONCE]))
-    means = {source: each.close() for source, each in found.items()}
+    means = {source: total.close() for source, total in found.items()}
     return {name: means[source] for name, source in sources.items()}
 
 
@@ -56,7 +56,7 @@ def _source(model: LanguageModel, name: str) -> str:
 
 
 class _Sum:
-    """Adds up x xᵀ over everything that goes into a module."""
+    """Sums x xᵀ over all inputs of a module."""
 
     def __init__(self, module: nn.Module) -> None:
         self._total_KK: Tensor | None = None

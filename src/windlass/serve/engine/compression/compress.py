@@ -1,4 +1,4 @@
-"""The process that makes a model smaller: `python -m windlass.serve.engine.compression.compress SOURCE TARGET ...`.
+"""Compresses a model: `python -m windlass.serve.engine.compression.compress SOURCE TARGET ...`.
 
 Input: a model directory, and a built corpus to calibrate on if there is one. Output: a directory whose
 matrices are bfloat16 (then any Hugging Face reader can load it), int8 or int4 (docs/formats/quantised.md),
@@ -34,13 +34,13 @@ from windlass.store.store_dir import StoreDir
 
 MAX_MOMENT_BYTES = 1 << 30
 HEAD_BITS = 8
-"""Four bits in the matrix that gives the scores cost more perplexity than all others together."""
+"""Four bits in the output matrix would cost more perplexity than in all others together."""
 TABLES = ("positions.weight",)
-"""Matrices that are looked up only: they cost no time, and little memory."""
+"""Matrices that are only looked up: they cost no time, and little memory."""
 
 
 def compress(source: Path, target: Path, precision: str, corpus: Path | None) -> dict[str, Any]:
-    """Write the smaller model; the target appears whole, with its manifest, or not at all."""
+    """Write the compressed model; the target appears complete, with its manifest, or not at all."""
     weights = load_weights(source)
     _refuse(weights, source, precision)
     writer = DirectoryWriter(StoreDir(target))
@@ -56,15 +56,15 @@ def compress(source: Path, target: Path, precision: str, corpus: Path | None) ->
         if (source / name).is_file():
             writer.write(name, (source / name).read_bytes())
     shape = weights.shape.model_dump(mode="json")
-    told = {"family": weights.shape.family, "parameters": weights.shape.parameters, "shape": shape}
-    manifest = writer.commit({"kind": "model", "model": told, "family": weights.shape.family})
-    return {**told, "was": weights.precision, "weights": precision, "bytes": manifest.bytes}
+    facts = {"family": weights.shape.family, "parameters": weights.shape.parameters, "shape": shape}
+    manifest = writer.commit({"kind": "model", "model": facts, "family": weights.shape.family})
+    return {**facts, "was": weights.precision, "weights": precision, "bytes": manifest.bytes}
 
 
 def _refuse(weights: ModelWeights, source: Path, precision: str) -> None:
     if weights.precision in BITS:
         raise BadInput(
-            f"{source}: is {weights.precision} already, and what was rounded away does not come back",
+            f"{source}: already {weights.precision}; compressing it again would lose more precision",
             hint="compress the version that it was made from; `windlass models show` names it",
         )
     if weights.shape.family in ("bert", "mlp") and precision in BITS:
@@ -75,7 +75,7 @@ def _refuse(weights: ModelWeights, source: Path, precision: str) -> None:
 
 
 class _Bfloat16:
-    """The weights of a directory, rounded as they are asked for."""
+    """The weights of a directory, rounded as they are read."""
 
     def __init__(self, weights: ModelWeights) -> None:
         self._weights = weights
@@ -93,7 +93,7 @@ class _Bfloat16:
 def _tensors(
     weights: ModelWeights, source: Path, precision: str, corpus: Path | None
 ) -> dict[str, LazyTensor]:
-    """Quantise matrix after matrix; besides one of them there are only the small results in memory."""
+    """Quantise matrix after matrix; only one original and the small results are in memory."""
     made: dict[str, Tensor] = {}
     matrices = [name for name, size in weights.sizes.items() if _is_quantised(weights, name, size)]
     moments = _moments(weights, source, matrices, corpus)
@@ -135,7 +135,7 @@ def _moments(
 ) -> Iterator[tuple[str, Moments | None]]:
     """Yield every matrix with the second moments of its inputs, measured for as many at a time as fit.
 
-    The head has 8 bits, at which they make no difference that can be measured.
+    The head is not calibrated: at 8 bits calibration makes no measurable difference.
     """
     if corpus is not None:
         tokens_BT = sampled_windows(load_corpus(corpus).train, weights.shape.context)

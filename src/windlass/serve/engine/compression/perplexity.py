@@ -1,7 +1,7 @@
-"""Perplexity of a model as it is served: `python -m windlass.serve.engine.compression.perplexity MODEL CORPUS`.
+"""Perplexity of a served model: `python -m windlass.serve.engine.compression.perplexity MODEL CORPUS`.
 
-The runner that answers requests scores held-out text, so what is measured includes everything that serving
-does to the numbers: integers of weights and activations, keys and values of two bytes.
+The serving runner scores held-out text, so the result includes everything that serving does to the numbers:
+integer weights and activations, keys and values in float16.
 
 Input: a model directory and a built corpus. Output: events on standard output, the last {"done": ...}.
 
@@ -27,7 +27,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
 MAX_ROWS = 256
-"""Scores of so many tokens are in memory at once; a vocabulary may be large."""
+"""Max tokens whose scores are in memory at once; a vocabulary may be large."""
 
 
 def measure(directory: Path, corpus_path: Path, sequences: int | None = None) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def measure(directory: Path, corpus_path: Path, sequences: int | None = None) ->
     for windows in _batches(total, max(1, MAX_ROWS // shape.context)):
         loss += summed_loss(runner, read_windows(part, windows, shape.context))
         seen += len(windows)
-        told = {"done": seen * shape.context, "total": total * shape.context, "unit": "tokens"}
-        emit({"event": "progress", "stage": "evaluate", **told})
+        progress = {"done": seen * shape.context, "total": total * shape.context, "unit": "tokens"}
+        emit({"event": "progress", "stage": "evaluate", **progress})
     mean = loss / max(1, total * shape.context)
     return {
         "loss": mean,
@@ -60,7 +60,7 @@ def measure(directory: Path, corpus_path: Path, sequences: int | None = None) ->
 
 
 def summed_loss(runner: Runner, windows_BT: NDArray[np.int64]) -> float:
-    """Return the sum over all tokens but the first of each window of what it cost to expect them, in nats."""
+    """Return the summed cross-entropy, in nats, of all tokens but the first of each window."""
     length = windows_BT.shape[1] - 1
     wide = -(-length // BLOCK_TOKENS)
     tables = np.arange(len(windows_BT) * wide, dtype=np.int32).reshape(len(windows_BT), wide)

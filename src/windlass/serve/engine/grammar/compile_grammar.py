@@ -1,7 +1,7 @@
-"""From what an answer must look like to an automaton over a model's tokens.
+"""Compiles a grammar to an automaton over a model's tokens.
 
 The library is llguidance: it works lazily, so most of the work is done step by step, and it counts that
-work. The limits below bound a compilation to some 20 ms and a step to about 8 ms, whatever was asked.
+work. The limits below bound a compilation to some 20 ms and a step to about 8 ms, whatever the grammar.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 JSON_STYLE: JsonCompileOptions = {
-    # A small model would fill its whole answer with white space if it could.
+    # Without a bound a small model may fill its whole answer with white space.
     "whitespace_pattern": r"[ \n]{1,8}",
     "item_separator": ",",
     "key_separator": ":",
     "lenient": False,
     "coerce_one_of": False,
 }
-"""What a schema may not change by its own "x-guidance": an answer must satisfy the schema, not nearly."""
+"""Options that a schema may not override by its own "x-guidance": answers must satisfy the schema exactly."""
 
 
 class BadGrammar(BadInput):
-    """What was asked for is no grammar, or one that is too large."""
+    """The grammar is invalid or too large."""
 
 
 def load_vocabulary(model: Path, size: int, stop_tokens: Sequence[int]) -> LLTokenizer:
-    """Read the bytes of a model's tokens. Holds up all threads: 0.4 s for 32,000 tokens."""
+    """Read the bytes of a model's tokens. Holds the GIL: 0.4 s for 32,000 tokens."""
     path = model / "tokenizer.json"
     if not path.exists():
         raise BadGrammar("this model has no tokenizer, and structured output needs one")
     parts = json.loads(path.read_bytes())
     known = _size_of(parts)
     ends = [token for token in stop_tokens if token < known] or _ends_of(parts)
-    if not ends:  # the library wants one: it gets a token that no model has
+    if not ends:  # the library needs one: it gets a token that no model has
         ends, known = [known], known + 1
         parts["added_tokens"] = [*parts.get("added_tokens", []), NO_END | {"id": ends[0]}]
     try:
@@ -73,7 +73,7 @@ def load_vocabulary(model: Path, size: int, stop_tokens: Sequence[int]) -> LLTok
 
 
 def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """Return the automaton in its first state, with the first mask computed once."""
+    """Return the automaton in its first state; the first mask is computed to find errors early."""
     if len(grammar.text.encode()) > MAX_TEXT_BYTES:
         raise BadGrammar(f"the grammar is larger than {MAX_TEXT_BYTES} bytes")
     matcher = LLMatcher(vocabulary, _written(grammar), log_level=0, limits=LIMITS)
@@ -85,17 +85,19 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
 
 
 def reason_of(matcher: LLMatcher) -> str:
-    """Say why a matcher failed, in one line and without the grammar itself."""
+    """Return why a matcher failed, in one line and without quoting the grammar."""
     message = matcher.get_error()
-    if message.startswith("Parser Error: token"):  # goes on to quote the answer
+    if message.startswith("Parser Error: token"):  # the rest quotes the answer
         return "the tokens so far do not fit the grammar, or its automaton grew too large"
-    found = message.rpartition("\nerror: ")[2]  # what the parser of regular expressions ends with
-    told = _first_line(found).partition(". Enable ")[0]  # options of the library that nobody here can set
-    return told.replace("lexer error:", "the automaton grows too large:")
+    found = message.rpartition("\nerror: ")[2]  # the last part of a regular expression error
+    reason = _first_line(found).partition(". Enable ")[
+        0
+    ]  # cut hints on library options that users cannot set
+    return reason.replace("lexer error:", "the automaton grows too large:")
 
 
 def _written(grammar: Grammar) -> str:
-    """Write a grammar in the library's language."""
+    """Convert a grammar to the library's format."""
     match grammar.kind:
         case "json":
             return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_STYLE)
@@ -106,9 +108,9 @@ def _written(grammar: Grammar) -> str:
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
-            choices = _parsed(grammar.text, list, "a list of texts")
+            choices = _parsed(grammar.text, list, "a list of strings")
             if not choices or not all(isinstance(choice, str) and choice for choice in choices):
-                raise BadGrammar("the choices must be a list of texts, none of them empty")
+                raise BadGrammar("the choices must be a list of non-empty strings")
             return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
 
 
@@ -130,7 +132,7 @@ def _size_of(tokenizer: dict[str, Any]) -> int:
 
 
 def _ends_of(tokenizer: dict[str, Any]) -> list[int]:
-    """Return the ids of what our own tokenizers put between documents."""
+    """Return the ids of the token that our own tokenizers put between documents."""
     return [int(added["id"]) for added in tokenizer.get("added_tokens", []) if added["content"] == END_TOKEN]
 
 

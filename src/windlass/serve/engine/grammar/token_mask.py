@@ -1,11 +1,11 @@
-"""Answers of a given form: which tokens may come next, step by step.
+"""Structured output: the mask of tokens that may come next, step by step.
 
-    request -> tried in a process of its own (trial_worker.py) -> compiled here -> Matcher
+    request -> tried in a separate process (`trial_worker`) -> compiled here -> Matcher
 
-A grammar that is wrong, too large or too slow ends as a reason, never as a stalled or dead engine: what
-the trial does not survive within its time and memory is not compiled here, and what is compiled bounds
-its own work in every step. Compiled grammars are kept; a request gets a copy, which is cheap. The thread
-that waits for all this, and the process, end when nothing was asked for a while.
+A grammar that is invalid, too large or too slow is refused with a reason and never stalls or kills the
+engine: a grammar that exceeds the trial's limits of time and memory is not compiled here, and a compiled one
+bounds its work in every step. Compiled grammars are cached; each request gets a copy, which is cheap. The
+compiling thread and the trial process end after a while without requests.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class GrammarRefused:
 
 
 class Matcher:
-    """Where one answer stands in its grammar.
+    """The state of one answer in its grammar.
 
     After `advance`, an answer that is `finished` can only end. A matcher whose work in a step exceeds
-    the limits, or that was given a token it forbids, has a `failure` and allows nothing.
+    the limits, or that got a forbidden token, has a `failure` and allows no token.
     """
 
     def __init__(self, matcher: LLMatcher, words: int) -> None:
@@ -62,7 +62,7 @@ class Matcher:
         return reason_of(self._matcher) if self._matcher.is_error() else None
 
     def mask(self) -> NDArray[np.uint32]:
-        """Return one bit for every token: whether it may come next. Tokens that end are among them."""
+        """Return one bit for every token: whether it may come next. End tokens are included."""
         mask = np.zeros(self._words, np.uint32)
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if self._matcher.is_error():
@@ -70,19 +70,19 @@ class Matcher:
         return mask
 
     def advance(self, token: int) -> None:
-        """Take the token that was chosen."""
+        """Consume the token that was sampled."""
         self._matcher.consume_token(token)
 
     def resume(self, tokens: Sequence[int]) -> None:
-        """Take tokens that another engine chose."""
+        """Consume tokens that another engine sampled."""
         self._matcher.consume_tokens(list(tokens))
 
     def accepts(self, tokens: Sequence[int]) -> int:
-        """Return how many of the tokens may follow one after the other; nothing is taken."""
+        """Return how many of the tokens may come next in this order; the state does not change."""
         return int(self._matcher.validate_tokens(list(tokens)))
 
     def rollback(self, tokens: int) -> None:
-        """Take back the last tokens."""
+        """Undo the last tokens."""
         self._matcher.rollback(tokens)
 
     def copy(self) -> Matcher:
@@ -93,14 +93,14 @@ Outcome = Literal["wait"] | Matcher | GrammarRefused
 
 
 class Pending:
-    """A grammar on its way."""
+    """A grammar that is being compiled."""
 
     def __init__(self, words: int) -> None:
         self._words = words
         self._outcome: LLMatcher | str | None = None
 
     def poll(self) -> Outcome:
-        """Return a matcher of one's own, or why there is none, or "wait"."""
+        """Return a new matcher, or why there is none, or "wait"."""
         if self._outcome is None:
             return "wait"
         if isinstance(self._outcome, str):
@@ -109,7 +109,7 @@ class Pending:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the automaton, which all answers extend together, has reached its largest size."""
+        """Whether the automaton, which all its answers extend, has reached its maximum size."""
         if not isinstance(self._outcome, LLMatcher):
             return False
         copy = self._outcome.deep_copy()
@@ -120,12 +120,12 @@ class Pending:
         self._outcome = outcome
 
 
-Asked = tuple[Grammar, Pending, bool]
-"""What to compile, for whom, and whether it was tried elsewhere."""
+CompileRequest = tuple[Grammar, Pending, bool]
+"""The grammar, where its result goes, and whether another engine has tried it before."""
 
 
 class Grammars:
-    """The grammars of one model. `wake` is called, from another thread, whenever one is settled."""
+    """The grammars of one model. Another thread calls `wake` whenever one is compiled or refused."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Grammars:
         self._words = 0
         self._wake, self._idle_s = wake, idle_s
         self._known: OrderedDict[Grammar, Pending] = OrderedDict()
-        self._asked: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[CompileRequest | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._trial = GrammarTrial(model, vocabulary, stop_tokens)
@@ -152,41 +152,41 @@ class Grammars:
 
     @property
     def trial_process(self) -> int | None:
-        """The process in which grammars are tried, if there is one."""
+        """The id of the trial process, if one runs."""
         return self._trial.process
 
     def request(self, grammar: Grammar, *, tried: bool = False) -> Pending:
-        """Begin to compile a grammar, unless it is known; one that others have tried does no harm."""
+        """Start to compile a grammar unless it is cached; `tried` skips the trial: another engine did it."""
         pending = self._known.get(grammar)
         if pending is None or pending.is_spent:
             pending = self._known[grammar] = Pending(self._words)
-            self._ask(grammar, pending, tried)
+            self._enqueue(grammar, pending, tried)
         self._known.move_to_end(grammar)
         while len(self._known) > KEPT_GRAMMARS:
             self._known.popitem(last=False)
         return pending
 
     def close(self) -> None:
-        """End the thread and the process."""
+        """End the compiling thread and the trial process."""
         with self._starting:
             thread = self._thread
         if thread is not None:
-            self._asked.put(None)
+            self._queue.put(None)
             thread.join()
 
-    def _ask(self, grammar: Grammar, pending: Pending, tried: bool) -> None:
+    def _enqueue(self, grammar: Grammar, pending: Pending, tried: bool) -> None:
         if isinstance(self._vocabulary, str):
             pending.settle(self._vocabulary)
             return
         with self._starting:
-            self._asked.put((grammar, pending, tried))
+            self._queue.put((grammar, pending, tried))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, args=(self._vocabulary,), daemon=True)
                 self._thread.start()
 
     def _serve(self, vocabulary: LLTokenizer) -> None:
-        while (asked := self._next()) is not None:
-            grammar, pending, tried = asked
+        while (request := self._next()) is not None:
+            grammar, pending, tried = request
             reason = None if tried else self._trial.why_not(grammar)
             try:
                 pending.settle(reason or compile_grammar(vocabulary, grammar))
@@ -194,16 +194,16 @@ class Grammars:
                 pending.settle(error.message)
             self._wake()
 
-    def _next(self) -> Asked | None:
-        """Return what to compile next; None, with the process ended, when there is no more."""
+    def _next(self) -> CompileRequest | None:
+        """Return the next grammar to compile; when idle or closed, end the trial process and return None."""
         try:
-            asked = self._asked.get(timeout=self._idle_s)
+            request = self._queue.get(timeout=self._idle_s)
         except queue.Empty:
-            asked = None
-        if asked is None:
+            request = None
+        if request is None:
             with self._starting:
-                if not self._asked.empty():  # asked for in the last moment
-                    return self._asked.get()
+                if not self._queue.empty():  # a request came in the meantime
+                    return self._queue.get()
                 self._trial.close()
                 self._thread = None
-        return asked
+        return request

@@ -1,7 +1,7 @@
-"""The engine's side of the process in which grammars are tried first.
+"""The engine's handle on the trial process, in which grammars are compiled first.
 
-The process starts with the first grammar, and anew after one that it did not survive. Its standard error
-is not kept: a library's last words may quote what a client sent.
+The process starts with the first grammar, and again after a grammar that killed it. Its standard error is
+discarded: a library's crash message may quote what a client sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_BYTES = 1 << 16
 
 
 class GrammarTrial:
-    """Asks the process about one grammar after the other; for use by one thread."""
+    """Sends one grammar after the other to the process; for use by one thread."""
 
     def __init__(
         self, model: Path, vocabulary: int, stop_tokens: Sequence[int], *, patience_s: float = PATIENCE_S
@@ -68,7 +68,7 @@ class GrammarTrial:
         return reason
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self._process is None:
             return
         self._process.kill()
@@ -88,7 +88,7 @@ class GrammarTrial:
 
 
 def _event(process: subprocess.Popen[bytes], patience_s: float) -> dict[str, Any]:
-    """Read one line of JSON, which must come in time."""
+    """Read one line of JSON; raise TimeoutError if it does not come in time."""
     assert process.stdout is not None
     until, line = time.monotonic() + patience_s, b""
     while not line.endswith(b"\n"):

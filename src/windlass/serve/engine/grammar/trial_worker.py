@@ -1,8 +1,8 @@
-"""Tries grammars where a failure harms nobody: `python -m windlass.serve.engine.grammar.trial_worker`.
+"""The trial process of grammars: `python -m windlass.serve.engine.grammar.trial_worker`.
 
-The engine asks one JSON object a line, {"kind", "text"}, and is answered with {"reason": null or why not}.
-A grammar is compiled and walked for some steps under a limit of memory; time is the engine's to watch,
-which kills this process when its patience ends. What passes here is then compiled in the engine.
+The engine sends one JSON object a line, {"kind", "text"}; the reply is {"reason": null or why not}. The
+grammar is compiled and walked for some steps under a memory limit. The engine watches the time and kills
+this process if it takes too long. A grammar that passes here is then compiled in the engine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def why_not(vocabulary: LLTokenizer, grammar: Grammar) -> str | None:
 
 
 def _walk(matcher: LLMatcher) -> str | None:
-    """Take steps by allowed tokens, each time another part of them, so that large automata show."""
+    """Take steps by allowed tokens, a different part of them each time, so that large automata show."""
     for step in range(TRIAL_STEPS):
         allowed = np.flatnonzero(
             np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
@@ -70,7 +70,7 @@ def _walk(matcher: LLMatcher) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = EntrypointParser(prog="python -m windlass.serve.engine.grammar.trial_worker")
     parser.add_argument("--model", type=Path, required=True, help="directory with tokenizer.json")
-    parser.add_argument("--vocabulary", type=int, required=True, help="tokens that the model has")
+    parser.add_argument("--vocabulary", type=int, required=True, help="size of the model's vocabulary")
     parser.add_argument("--stop", type=int, nargs="*", default=[], help="tokens that end an answer")
     return parser
 

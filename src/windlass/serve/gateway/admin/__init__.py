@@ -1,10 +1,9 @@
 """The service's records over HTTP, for keys with the scope admin.
 
-    keys.py      tenants.py    rollouts.py      change records; each change is in the audit log
-    audit.py     limits.py     replicas.py      show what was done, what is left, and what answers
-    control.py                                  passes on what the control process knows: runs, models, plans
-    shared.py    what the routes share: the state, who acts, errors in the API's codes
-    requests.py  replies.py                     bodies and answers
+`keys`, `tenants` and `rollouts` change records; every change is in the audit log, which `audit` shows.
+`limits` shows what is left of each budget, `replicas` which engines are connected. `control` forwards to the
+control process: runs, registered models, plans. `shared` has what these routes have in common: the database,
+the actor for the audit log, errors in the API's codes. `requests` and `replies` are the bodies.
 
-Records are those of windlass.serve.records, which the command line changes too. Start at keys.py.
+The records are those of windlass.serve.records, which the command line changes too. Start at `keys`.
 """

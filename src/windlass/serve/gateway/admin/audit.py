@@ -1,4 +1,4 @@
-"""GET /admin/audit and /admin/audit/verify: who did what, and whether the log is still whole."""
+"""GET /admin/audit and /admin/audit/verify: the audit log, and whether it is intact."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PAGE = (
         "in": "query",
         "required": False,
         "schema": {"type": "integer", "minimum": 0, "maximum": LAST_NUMBER, "default": 0},
-        "description": "Records behind this number.",
+        "description": "Return records after this number.",
     },
     {
-        "name": "most",
+        "name": "limit",
         "in": "query",
         "required": False,
         "schema": {"type": "integer", "minimum": 1, "maximum": MAX_RECORDS, "default": 100},
-        "description": "How many records to give.",
+        "description": "Maximum number of records.",
     },
 )
 
@@ -38,18 +38,18 @@ router = APIRouter()
 
 @router.get("/admin/audit", openapi_extra=takes(None, PAGE), responses=gives(AuditList, *QUERIES))
 async def show_audit(request: Request) -> Response:
-    """Give records of the audit log, oldest first."""
-    check_query(request, ["after", "most"])
+    """Return records of the audit log, oldest first."""
+    check_query(request, ["after", "limit"])
     after = number_of(request, "after", 0, 0, LAST_NUMBER)
-    most = number_of(request, "most", 100, 1, MAX_RECORDS)
-    records = await act(lambda: read_records(state_of(request), after=after, most=most))
+    limit = number_of(request, "limit", 100, 1, MAX_RECORDS)
+    records = await act(lambda: read_records(state_of(request), after=after, limit=limit))
     data = [RecordReply.model_validate(asdict(record)) for record in records]
     return json_reply(AuditList(object="list", data=data))
 
 
 @router.get("/admin/audit/verify", responses=gives(AuditVerdictReply))
 async def verify_audit(request: Request) -> Response:
-    """Check every record against the one before it."""
+    """Check the hash of every record against the record before it."""
     verdict = await act(lambda: verify(state_of(request)))
     return json_reply(
         AuditVerdictReply(

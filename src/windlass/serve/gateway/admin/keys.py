@@ -1,4 +1,4 @@
-"""GET /admin/keys, POST /admin/keys and below: make, limit, rotate and revoke keys."""
+"""GET /admin/keys, POST /admin/keys and below: create, limit, rotate and revoke keys."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ router = APIRouter()
 
 @router.get("/admin/keys", responses=gives(KeyList))
 async def list_keys(request: Request) -> Response:
-    """List all keys, or those of the tenant whose key asks; those that were revoked too, without tokens."""
+    """List all keys without their tokens, revoked ones too; an administrator of a tenant sees its own."""
     keys = await act(lambda: ApiKeys(state_of(request)).list(bound_of(request)))
     return json_reply(KeyList(object="list", data=[_reply(key) for key in keys]))
 
 
 @router.post("/admin/keys", openapi_extra=takes(NewKey), responses=gives(NewKeyReply, *BODIES, "conflict"))
 async def make_key(request: Request) -> Response:
-    """Make a key; its token is in this answer and nowhere else."""
-    ask = await read(request, NewKey)
-    check_own(ask, bound_of(request))
+    """Create a key; its token is shown only in this reply."""
+    body = await read(request, NewKey)
+    check_own(body, bound_of(request))
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
-    expires_s = None if ask.expires_in_s is None else time.time() + ask.expires_in_s
+    expires_s = None if body.expires_in_s is None else time.time() + body.expires_in_s
     key, token = await act(
         lambda: keys.make(
-            ask.name, by, tenant=ask.tenant, scopes=ask.scopes, expires_s=expires_s, limits=ask.limits
+            body.name, by, tenant=body.tenant, scopes=body.scopes, expires_s=expires_s, limits=body.limits
         )
     )
     return json_reply(NewKeyReply(key=_reply(key), token=token))
@@ -49,7 +49,7 @@ async def show_key(request: Request, name: str) -> Response:
 
 @router.post("/admin/keys/{name}/revoke", responses=gives(KeyReply))
 async def revoke_key(request: Request, name: str) -> Response:
-    """Make a key useless at once; what was begun with it is ended."""
+    """Revoke a key at once; its running requests are cancelled."""
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
     return json_reply(_reply(await act(lambda: keys.revoke(name, by, tenant=bound_of(request)))))
 
@@ -58,33 +58,35 @@ async def revoke_key(request: Request, name: str) -> Response:
     "/admin/keys/{name}/rotate", openapi_extra=takes(Rotation), responses=gives(NewKeyReply, *BODIES)
 )
 async def rotate_key(request: Request, name: str) -> Response:
-    """Give a key another token, which is in this answer and nowhere else."""
-    ask = await read(request, Rotation)
+    """Give a key a new token, which is shown only in this reply."""
+    body = await read(request, Rotation)
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
-    key, token = await act(lambda: keys.rotate(name, by, grace_s=ask.grace_s, tenant=bound_of(request)))
+    key, token = await act(lambda: keys.rotate(name, by, grace_s=body.grace_s, tenant=bound_of(request)))
     return json_reply(NewKeyReply(key=_reply(key), token=token))
 
 
 @router.put("/admin/keys/{name}/limits", openapi_extra=takes(KeyLimits), responses=gives(KeyReply, *BODIES))
 async def limit_key(request: Request, name: str) -> Response:
-    """Give a key limits of its own, or those that every key has."""
-    ask = await read(request, KeyLimits)
+    """Set the limits of a key, or return it to the default limits."""
+    body = await read(request, KeyLimits)
     keys, by = ApiKeys(state_of(request)), await actor_of(request)
-    return json_reply(_reply(await act(lambda: keys.limit(name, ask.limits, by, tenant=bound_of(request)))))
+    return json_reply(_reply(await act(lambda: keys.limit(name, body.limits, by, tenant=bound_of(request)))))
 
 
-def check_own(ask: NewKey, tenant: str | None) -> None:
-    """Refuse a tenant's administrator what is not the tenant's.
+def check_own(body: NewKey, tenant: str | None) -> None:
+    """Raise ApiError if an administrator of one tenant creates a key for another.
 
-    Names of keys are one list for all tenants. That a name is taken must not tell of another tenant, so
-    each names its keys below its own name.
+    All tenants share one list of key names. A conflict must not reveal another tenant's keys, so the keys of
+    a tenant must begin with its name.
     """
     if tenant is None:
         return
-    if ask.tenant != tenant:
-        raise ApiError("not_found", f"no tenant called '{plain(ask.tenant, 100)}'", param="tenant")
-    if not ask.name.startswith(f"{tenant}."):
-        raise ApiError("invalid_value", f"a key of this tenant is called '{tenant}.NAME'", param="name")
+    if body.tenant != tenant:
+        raise ApiError("not_found", f"no tenant called '{plain(body.tenant, 100)}'", param="tenant")
+    if not body.name.startswith(f"{tenant}."):
+        raise ApiError(
+            "invalid_value", f"the name of a key of this tenant must begin with '{tenant}.'", param="name"
+        )
 
 
 def _reply(key: ApiKey) -> KeyReply:

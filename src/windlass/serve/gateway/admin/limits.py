@@ -1,4 +1,4 @@
-"""GET /admin/limits: how every budget stands that a gateway has counted.
+"""GET /admin/limits: the state of every budget that a gateway has used.
 
 Limits are changed with their tenant or key.
 """
@@ -13,17 +13,17 @@ from windlass.http.openapi import gives
 from windlass.serve.gateway.admin.replies import BudgetList, BudgetReply
 from windlass.serve.gateway.admin.shared import act, bound_of, json_reply, state_of
 from windlass.serve.records.keys import ApiKeys
-from windlass.serve.records.quotas import known_budgets, standings
+from windlass.serve.records.quotas import known_budgets, quota_states
 
 router = APIRouter()
 
 
 @router.get("/admin/limits", responses=gives(BudgetList))
 async def list_limits(request: Request) -> Response:
-    """List budgets of everybody, of tenants and of keys, and what is left of each; a tenant sees its own."""
+    """List the budgets of the service, of tenants and of keys, and what is left; a tenant sees its own."""
     state, bound = state_of(request), bound_of(request)
 
-    def look() -> list[BudgetReply]:
+    def read_budgets() -> list[BudgetReply]:
         rules = known_budgets(state)
         own = (
             None
@@ -32,15 +32,15 @@ async def list_limits(request: Request) -> Response:
         )
         return [
             BudgetReply(
-                scope=each.name.scope,
-                kind=each.name.kind,
-                most=rules[each.name].most,
-                left=each.left,
-                lent=each.lent,
-                gateways=each.holders,
+                scope=standing.name.scope,
+                kind=standing.name.kind,
+                capacity=rules[standing.name].capacity,
+                left=standing.left,
+                lent=standing.lent,
+                gateways=standing.holders,
             )
-            for each in standings(state, rules)
-            if own is None or each.name.scope in own
+            for standing in quota_states(state, rules)
+            if own is None or standing.name.scope in own
         ]
 
-    return json_reply(BudgetList(object="list", data=await act(look)))
+    return json_reply(BudgetList(object="list", data=await act(read_budgets)))

@@ -1,4 +1,4 @@
-"""GET /admin/replicas: which engines answer, as the gateway that is asked sees them."""
+"""GET /admin/replicas: the engines, as this gateway sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter()
 
 @router.get("/admin/replicas", responses=gives(ReplicaList))
 async def list_replicas(request: Request) -> Response:
-    """Show the routing table that is in force."""
+    """Show the current routing table and the state of its replicas."""
     service = service_of(request)
     fleet = service.fleet
     replicas = [

@@ -1,4 +1,4 @@
-"""What the admin routes answer."""
+"""The replies of the admin routes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 class KeyReply(BaseModel):
-    """A key, without its token; `refused` says why it does not open, null if it does."""
+    """A key without its token; `refused` says why it is not valid, null if it is."""
 
     id: str
     name: str
@@ -22,14 +22,14 @@ class KeyReply(BaseModel):
 
 
 class NewKeyReply(BaseModel):
-    """A key with its token, which nobody can read again."""
+    """A key with its token, which is not shown again."""
 
     key: KeyReply
     token: str
 
 
 class KeyList(BaseModel):
-    """All keys, those that were revoked too."""
+    """All keys, revoked ones too."""
 
     object: Literal["list"]
     data: list[KeyReply]
@@ -54,25 +54,25 @@ class TenantList(BaseModel):
 
 
 class BudgetReply(BaseModel):
-    """One budget: of "all", "tenant:NAME" or "key:ID"; gateways hold parts of it that are lent to them."""
+    """One budget: of "all", "tenant:NAME" or "key:ID"; `lent` is what gateways hold of it as leases."""
 
     scope: str
     kind: str
-    most: float
+    capacity: float
     left: float
     lent: float
     gateways: int
 
 
 class BudgetList(BaseModel):
-    """Budgets that were counted."""
+    """All budgets that have been used."""
 
     object: Literal["list"]
     data: list[BudgetReply]
 
 
 class RolloutReply(BaseModel):
-    """A roll-out, and how it stands."""
+    """A roll-out and its state."""
 
     id: str
     name: str
@@ -81,7 +81,7 @@ class RolloutReply(BaseModel):
     kind: str
     state: str
     weight: float
-    wish: str
+    command: str
     who: str
     reason: str
     report: dict[str, Any]
@@ -101,13 +101,13 @@ class ReplicaReply(BaseModel):
 
     name: str
     models: list[str]
-    state: Literal["ready", "unwell", "draining"]
+    state: Literal["ready", "unhealthy", "draining"]
     connected: bool
     answers: int
 
 
 class RouteReply(BaseModel):
-    """What a bare name means."""
+    """How requests for a bare name are divided between versions."""
 
     weights: dict[str, float]
     shadow: dict[str, float]
@@ -115,7 +115,7 @@ class RouteReply(BaseModel):
 
 
 class ReplicaList(BaseModel):
-    """The routing table that is in force in this gateway."""
+    """The current routing table of this gateway."""
 
     object: Literal["list"]
     revision: int
@@ -148,7 +148,7 @@ class AuditList(BaseModel):
 
 
 class AuditVerdictReply(BaseModel):
-    """Whether the whole log is as it was written."""
+    """Whether the audit log is intact."""
 
     object: Literal["verdict"]
     ok: bool
@@ -160,6 +160,6 @@ class AuditVerdictReply(BaseModel):
 
 
 class ActionDone(BaseModel):
-    """What was asked for is done."""
+    """The action is done."""
 
     object: Literal["done"]

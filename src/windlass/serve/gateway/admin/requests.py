@@ -1,4 +1,4 @@
-"""What the admin routes are asked."""
+"""The request bodies of the admin routes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class NewKey(RequestBody):
     """POST /admin/keys."""
 
     name: str = Field(min_length=1, max_length=128, description="a-z, 0-9, '.', '_' and '-'")
-    tenant: str = Field(DEFAULT, max_length=128, description="Whom it works for.")
+    tenant: str = Field(DEFAULT, max_length=128, description="The tenant of the key.")
     scopes: list[Scope] = Field(["use"], min_length=1, max_length=3)
-    expires_in_s: float | None = Field(None, gt=0, le=LONGEST_S, description="Never, if left out.")
-    limits: Limits | None = Field(None, description="Those that every key has, if left out.")
+    expires_in_s: float | None = Field(None, gt=0, le=LONGEST_S, description="Default: never.")
+    limits: Limits | None = Field(None, description="Default: the limits of every key.")
 
 
 class KeyLimits(RequestBody):
     """PUT /admin/keys/{name}/limits."""
 
-    limits: Limits | None = Field(description="null: those that every key has.")
+    limits: Limits | None = Field(description="null: the limits of every key.")
 
 
 class Rotation(RequestBody):
     """POST /admin/keys/{name}/rotate."""
 
-    grace_s: float = Field(0.0, ge=0, le=LONGEST_S, description="How long the former token still opens.")
+    grace_s: float = Field(0.0, ge=0, le=LONGEST_S, description="How long the former token stays valid.")
 
 
 class NewTenant(RequestBody):
@@ -45,10 +45,10 @@ class NewTenant(RequestBody):
 
 
 class TenantChange(RequestBody):
-    """PATCH /admin/tenants/{name}: what is left out stays."""
+    """PATCH /admin/tenants/{name}: omitted fields stay unchanged."""
 
-    limits: Limits | None = Field(None, description="An empty object lifts those that there were.")
-    suspended: bool | None = Field(None, description="A suspended tenant's keys open nothing.")
+    limits: Limits | None = Field(None, description="An empty object removes the current limits.")
+    suspended: bool | None = Field(None, description="The keys of a suspended tenant are refused.")
 
 
 class NewRollout(RequestBody):

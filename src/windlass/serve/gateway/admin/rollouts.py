@@ -1,4 +1,4 @@
-"""GET /admin/rollouts, POST /admin/rollouts and below: wishes that the supervisor carries out."""
+"""GET /admin/rollouts, POST /admin/rollouts and below: requests that the supervisor carries out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.serve.gateway.admin.replies import RolloutList, RolloutReply
 from windlass.serve.gateway.admin.requests import NewRollout
 from windlass.serve.gateway.admin.shared import act, actor_of, json_reply, state_of
 from windlass.serve.gateway.schemas.request_body import read
-from windlass.serve.records.rollouts import RolloutRecord, Rollouts, Wish
+from windlass.serve.records.rollouts import Command, RolloutRecord, Rollouts
 
 router = APIRouter()
 
@@ -27,33 +27,33 @@ async def list_rollouts(request: Request) -> Response:
     "/admin/rollouts", openapi_extra=takes(NewRollout), responses=gives(RolloutReply, *BODIES, "conflict")
 )
 async def start_rollout(request: Request) -> Response:
-    """Wish for a registered version to be rolled out; whether it can be loaded is found out then."""
-    ask = await read(request, NewRollout)
+    """Start a roll-out of a registered version; the supervisor then checks whether it can be loaded."""
+    body = await read(request, NewRollout)
     rollouts, by = Rollouts(state_of(request)), await actor_of(request)
-    return json_reply(_reply(await act(lambda: rollouts.start(ask.candidate, ask.kind, ask.policy, by))))
+    return json_reply(_reply(await act(lambda: rollouts.start(body.candidate, body.kind, body.policy, by))))
 
 
 @router.get("/admin/rollouts/{rollout}", responses=gives(RolloutReply))
 async def show_rollout(request: Request, rollout: str) -> Response:
-    """Show a roll-out by its id, or the newest of a model by its name, and what was found."""
+    """Show a roll-out by its id, or the newest of a model by its name, with its report."""
     return json_reply(_reply(await act(lambda: Rollouts(state_of(request)).find(rollout))))
 
 
 @router.post("/admin/rollouts/{rollout}/abort", responses=gives(RolloutReply, "invalid_value"))
 async def abort_rollout(request: Request, rollout: str) -> Response:
-    """Take the new version back."""
-    return await _wished(request, rollout, "abort")
+    """Abort the roll-out: remove the new version."""
+    return await _command(request, rollout, "abort")
 
 
 @router.post("/admin/rollouts/{rollout}/promote", responses=gives(RolloutReply, "invalid_value"))
 async def promote_rollout(request: Request, rollout: str) -> Response:
     """Promote the new version without waiting for evidence."""
-    return await _wished(request, rollout, "promote")
+    return await _command(request, rollout, "promote")
 
 
-async def _wished(request: Request, rollout: str, wish: Wish) -> Response:
+async def _command(request: Request, rollout: str, command: Command) -> Response:
     rollouts, by = Rollouts(state_of(request)), await actor_of(request)
-    return json_reply(_reply(await act(lambda: rollouts.wish(rollout, wish, by))))
+    return json_reply(_reply(await act(lambda: rollouts.command(rollout, command, by))))
 
 
 def _reply(record: RolloutRecord) -> RolloutReply:
@@ -65,7 +65,7 @@ def _reply(record: RolloutRecord) -> RolloutReply:
         kind=record.kind,
         state=record.state,
         weight=record.weight,
-        wish=record.wish,
+        command=record.command,
         who=record.who,
         reason=record.reason,
         report=record.report,

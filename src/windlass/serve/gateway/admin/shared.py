@@ -1,4 +1,4 @@
-"""What the admin routes share: the state, who acts, and refusals in the API's codes."""
+"""What the admin routes share: the database, the actor for the audit log, errors in the API's codes."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ def service_of(request: Request) -> GatewayService:
 
 
 def state_of(request: Request) -> Database:
-    """Return the service's records; a gateway that runs alone has none."""
+    """Return the service's database; a gateway without one has no records."""
     database = service_of(request).database
     if database is None:
-        raise ApiError("not_found", "this server runs without a state, and keeps no records")
+        raise ApiError("not_found", "this server runs without a database of records")
     return database
 
 
 async def act(work: Callable[[], T]) -> T:
-    """Do something with the records in a thread; what cannot be is refused as it is on the command line."""
+    """Run work on the records in a thread; turn its errors into ApiError."""
     try:
         return await asyncio.to_thread(work)
     except AskedWrongly as error:
-        told = error.message if error.hint is None else f"{error.message}; {error.hint}"
-        raise ApiError(_code(error), told) from None
+        message = error.message if error.hint is None else f"{error.message}; {error.hint}"
+        raise ApiError(_code(error), message) from None
 
 
 def bound_of(request: Request) -> str | None:
-    """Return the tenant of which alone whoever asks may learn; None for who runs the installation."""
+    """Return the only tenant whose data the caller may see; None for the operator, who sees all."""
     return caller_of(request).bound or None
 
 
 async def actor_of(request: Request) -> Actor:
-    """Return who acts, for the audit log."""
+    """Return the actor for the audit log."""
     caller = caller_of(request)
     address = request.client.host if request.client else ""
     if not caller.key:
@@ -62,13 +62,13 @@ async def actor_of(request: Request) -> Actor:
 
 
 async def record(request: Request, actor: Actor, what: Act) -> None:
-    """Write down what is about to be done elsewhere; a gateway without a state has no log."""
+    """Write an action of another process to the audit log; a gateway without a database has none."""
     database = service_of(request).database
     if database is not None:
         await asyncio.to_thread(write_down, database, actor, what, now_s=time.time())
 
 
-def number_of(request: Request, name: str, default: int, least: int, most: int) -> int:
+def number_of(request: Request, name: str, default: int, minimum: int, maximum: int) -> int:
     """Read a whole number from the query."""
     given = request.query_params.getlist(name)
     if not given:
@@ -76,14 +76,16 @@ def number_of(request: Request, name: str, default: int, least: int, most: int) 
     text = given[0]
     if len(given) > 1 or not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ApiError("invalid_value", f"'{name}' must be one whole number", param=name)
-    if not least <= int(text) <= most:
-        allowed = {"type": "integer", "minimum": least, "maximum": most}
-        raise ApiError("invalid_value", f"'{name}' must be {least} to {most}", param=name, allowed=allowed)
+    if not minimum <= int(text) <= maximum:
+        allowed = {"type": "integer", "minimum": minimum, "maximum": maximum}
+        raise ApiError(
+            "invalid_value", f"'{name}' must be {minimum} to {maximum}", param=name, allowed=allowed
+        )
     return int(text)
 
 
 def check_query(request: Request, names: list[str]) -> None:
-    """Refuse what a query says beside what a route reads."""
+    """Raise ApiError for unknown query parameters."""
     for name in request.query_params:
         if name not in names:
             message = f"'{plain(name, 100)}' is unknown; {did_you_mean(name[:100], names)}"
@@ -91,7 +93,7 @@ def check_query(request: Request, names: list[str]) -> None:
 
 
 def json_reply(reply: BaseModel) -> Response:
-    """Send a reply that no cache may keep."""
+    """Return a reply that caches must not store."""
     return Response(reply.model_dump_json(), media_type="application/json", headers=NO_STORE)
 
 

@@ -1,4 +1,4 @@
-"""GET /admin/tenants, POST /admin/tenants and below: whom the service works for."""
+"""GET /admin/tenants, POST /admin/tenants and below: the tenants of the service."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ async def list_tenants(request: Request) -> Response:
     "/admin/tenants", openapi_extra=takes(NewTenant), responses=gives(TenantReply, *BODIES, "conflict")
 )
 async def make_tenant(request: Request) -> Response:
-    """Make a tenant."""
-    ask = await read(request, NewTenant)
+    """Create a tenant."""
+    body = await read(request, NewTenant)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
-    return json_reply(_reply(await act(lambda: tenants.make(ask.name, by, limits=ask.limits))))
+    return json_reply(_reply(await act(lambda: tenants.make(body.name, by, limits=body.limits))))
 
 
 @router.get("/admin/tenants/{name}", responses=gives(TenantReply))
@@ -45,17 +45,17 @@ async def show_tenant(request: Request, name: str) -> Response:
     "/admin/tenants/{name}", openapi_extra=takes(TenantChange), responses=gives(TenantReply, *BODIES)
 )
 async def change_tenant(request: Request, name: str) -> Response:
-    """Change a tenant's limits, suspend it or let it go on."""
+    """Change the limits of a tenant, suspend or resume it."""
     check_own(request, name, changes=True)
-    ask = await read(request, TenantChange)
+    body = await read(request, TenantChange)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
-    changed = await act(lambda: tenants.set(name, by, limits=ask.limits, suspended=ask.suspended))
+    changed = await act(lambda: tenants.set(name, by, limits=body.limits, suspended=body.suspended))
     return json_reply(_reply(changed))
 
 
 @router.delete("/admin/tenants/{name}", responses=gives(ActionDone, "invalid_value", "conflict"))
 async def remove_tenant(request: Request, name: str) -> Response:
-    """Remove a tenant that has no key in use."""
+    """Remove a tenant that has no valid keys."""
     check_own(request, name, changes=True)
     tenants, by = Tenants(state_of(request)), await actor_of(request)
     await act(lambda: tenants.remove(name, by))
@@ -63,12 +63,12 @@ async def remove_tenant(request: Request, name: str) -> Response:
 
 
 def check_own(request: Request, name: str, *, changes: bool = False) -> None:
-    """Let a tenant's administrator see that tenant alone; what it may have, others decide."""
+    """Raise ApiError if an administrator of one tenant accesses another, or changes its own limits."""
     bound = bound_of(request)
     if bound is not None and name != bound:
         raise ApiError("not_found", f"no tenant called '{plain(name, 100)}'")
     if bound is not None and changes:
-        raise ApiError("forbidden", "what a tenant may have is not its own to change")
+        raise ApiError("forbidden", "an administrator of one tenant cannot change the tenant")
 
 
 def _reply(tenant: Tenant) -> TenantReply:

@@ -1,7 +1,7 @@
-"""Who may pass: every path is closed until DOORS names it, and decided on as it was sent.
+"""Authentication and authorisation: every path is closed unless PATH_SCOPES lists it.
 
-The raw path is compared, before anything is decoded: what the router makes of it later (percent signs, dots,
-double slashes) can open no other door. A path that could be read in two ways is refused to everybody.
+The raw path is compared before anything is decoded, so percent signs, dots or double slashes, which the
+router interprets later, cannot open another path. An ambiguous path is refused to every caller.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from windlass.serve.gateway.caller import ADMIN, ANYONE, METRICS, USE, Caller
 from windlass.spec.errors import StoreFailed, did_you_mean
 
 OPEN = ""
-"""The scope of what everybody may see."""
-DOORS = {
+"""The scope of paths that need no key."""
+PATH_SCOPES = {
     b"/": OPEN,
     b"/page/": OPEN,
     b"/errors": OPEN,
@@ -32,12 +32,12 @@ DOORS = {
     b"/v1/": USE,
     b"/admin/": ADMIN,
 }
-"""The scope that a path needs. A door that ends in a slash stands for all below it, but for the root."""
-OWN_DOORS = (b"/admin/keys", b"/admin/keys/", b"/admin/tenants/", b"/admin/limits")
-"""Where an administrator of one tenant finds what is that tenant's; no other door of /admin/ opens to it."""
+"""The scope that a path needs. A path that ends in a slash stands for all paths below it, except the root."""
+TENANT_PATHS = (b"/admin/keys", b"/admin/keys/", b"/admin/tenants/", b"/admin/limits")
+"""The paths of /admin/ that are open to an administrator of a single tenant, for data of that tenant."""
 
-_BELOW = tuple(door for door in DOORS if door.endswith(b"/") and door != b"/")
-_DOUBTFUL = re.compile(
+_PREFIXES = tuple(prefix for prefix in PATH_SCOPES if prefix.endswith(b"/") and prefix != b"/")
+_AMBIGUOUS = re.compile(
     rb"//|[\\;\x00-\x20\x7f-\xff]|/\.{1,2}(?:/|$)|%(?:2e|2f|5c|3b|25|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})", re.I
 )
 _TOKEN = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512}) *")
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class KnownKey(Protocol):
-    """What is known of a key that is good right now."""
+    """What is known of a valid key."""
 
     @property
     def id(self) -> str: ...
@@ -64,37 +64,37 @@ class KeyLookup(Protocol):
     """The keys of the service."""
 
     def at_hand(self, token: str) -> KnownKey | None:
-        """Return the key that a token is from memory, if it is good now; None where `find` must be asked."""
+        """Return the key of a token from memory, if it is valid now; None if `find` must be called."""
 
     def find(self, token: str) -> KnownKey | None:
-        """Return the key that a token is, if it is good now; this may wait for a server."""
+        """Return the key of a token, if it is valid now; this may wait for the database."""
 
 
 @dataclass
 class Access:
-    """How this gateway may be reached, and by whom; without `keys`, by anyone."""
+    """Who may use this gateway, and from which origins; without `keys`, every caller may."""
 
     keys: KeyLookup | None = None
     loopback: bool = True
     origins: frozenset[str] = frozenset()
     draining: bool = False
-    """Whether new requests are sent away, because the gateway stops."""
+    """Whether new requests are refused, because the gateway is stopping."""
 
 
 def scope_of(raw_path: bytes) -> str | None:
-    """Return the scope that a path needs, OPEN, or None if no door leads there."""
-    if _DOUBTFUL.search(raw_path):
+    """Return the scope that a path needs, OPEN, or None if the path is not listed."""
+    if _AMBIGUOUS.search(raw_path):
         return None
-    found = DOORS.get(raw_path)
+    found = PATH_SCOPES.get(raw_path)
     if found is not None:
         return found
-    return next((DOORS[door] for door in _BELOW if raw_path.startswith(door)), None)
+    return next((PATH_SCOPES[prefix] for prefix in _PREFIXES if raw_path.startswith(prefix)), None)
 
 
 async def admit(raw_path: bytes, sent: RequestHeaders, keys: KeyLookup | None) -> tuple[Caller, str]:
-    """Return who asks, and the token that says so ("" where none is needed); or refuse.
+    """Return the caller and its token ("" where none is needed); raise ApiError to refuse.
 
-    Whoever has no key learns nothing about which paths exist.
+    A caller without a key gets the same answer for paths that exist and paths that do not.
     """
     needed = scope_of(raw_path)
     if needed == OPEN or keys is None:
@@ -104,19 +104,22 @@ async def admit(raw_path: bytes, sent: RequestHeaders, keys: KeyLookup | None) -
     if needed is None:
         raise no_route(raw_path)
     if needed != OPEN and needed not in caller.scopes:
-        raise ApiError("forbidden", f"this key may not do that: it lacks the scope '{needed}'")
+        raise ApiError("forbidden", f"this key lacks the scope '{needed}'")
     if needed == ADMIN and caller.bound and not is_own_route(raw_path):
         raise no_route(raw_path)
     return caller, token
 
 
 def is_own_route(raw_path: bytes) -> bool:
-    """Tell whether a path of /admin/ is for administrators of one tenant, too."""
-    return any(raw_path == door or (door.endswith(b"/") and raw_path.startswith(door)) for door in OWN_DOORS)
+    """Return whether a path of /admin/ is also open to administrators of a single tenant."""
+    return any(
+        raw_path == prefix or (prefix.endswith(b"/") and raw_path.startswith(prefix))
+        for prefix in TENANT_PATHS
+    )
 
 
 async def identify(sent: RequestHeaders, keys: KeyLookup) -> tuple[Caller, str]:
-    """Return whose key came with a request, and the key."""
+    """Return the caller of a request and its token, from the Authorization header."""
     given = sent.get(b"authorization")
     if given is None:
         raise ApiError("unauthorized", "this needs a key: send Authorization: Bearer KEY")
@@ -133,7 +136,7 @@ async def identify(sent: RequestHeaders, keys: KeyLookup) -> tuple[Caller, str]:
 
 
 async def look_up(token: str, keys: KeyLookup) -> KnownKey | None:
-    """Return the key that a token is, if it is good now; others are answered while a server is asked."""
+    """Return the key of a token, if it is valid now; a query to the database runs in a thread."""
     key = keys.at_hand(token)
     if key is not None:
         return key
@@ -141,14 +144,16 @@ async def look_up(token: str, keys: KeyLookup) -> KnownKey | None:
         return await asyncio.to_thread(keys.find, token)
     except StoreFailed as error:
         log.warning("%s", error.message)
-        told = "the database of keys does not answer, and this key is not in memory"
-        raise ApiError("state_unavailable", told, retry_after_s=1.0) from None
+        message = "the database of keys does not answer, and this key is not in memory"
+        raise ApiError("state_unavailable", message, retry_after_s=1.0) from None
 
 
 def no_route(raw_path: bytes) -> ApiError:
-    """Return the refusal of a path that is in no table."""
+    """Return the error for a path that does not exist."""
     shown = plain(raw_path.decode("latin-1"), 100)
-    if _DOUBTFUL.search(raw_path):
-        return ApiError("malformed_request", f"the path {shown} could be read in two ways")
-    hint = did_you_mean(shown, [door.decode() for door in DOORS])
+    if _AMBIGUOUS.search(raw_path):
+        return ApiError(
+            "malformed_request", f"the path {shown} is ambiguous: remove //, dots and encoded characters"
+        )
+    hint = did_you_mean(shown, [prefix.decode() for prefix in PATH_SCOPES])
     return ApiError("not_found", f"there is no path {shown}; {hint}")

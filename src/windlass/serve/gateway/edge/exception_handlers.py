@@ -1,4 +1,4 @@
-"""What becomes of requests that no route answers: refusals, paths and methods that are not there."""
+"""Turns exceptions into error replies: API errors, unknown paths and methods, failures of the database."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from starlette.routing import BaseRoute
 
 from windlass.http.errors import ApiError, plain
 from windlass.serve.gateway.edge.middleware import respond
-from windlass.serve.gateway.schemas.repair import amended
+from windlass.serve.gateway.schemas.repair import with_correction
 from windlass.spec.errors import Damaged, StoreFailed, did_you_mean
 
 log = logging.getLogger(__name__)
 
 
 def add_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Have every failure told in the one envelope; `routes` are the paths that there are."""
+    """Answer every failure with the error envelope; `routes` are all known paths, for hints."""
     app.state.routes = [route for route in routes if isinstance(route, APIRoute)]
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -30,14 +30,14 @@ def add_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:
-    """Send a refusal, with a corrected body where what is allowed leaves one way only."""
+    """Send an API error, with a corrected body where there is only one way to correct it."""
     if not isinstance(error, ApiError):
         raise error
-    return respond(amended(error, getattr(request.state, "body", None)), request.state.request_id)
+    return respond(with_correction(error, getattr(request.state, "body", None)), request.state.request_id)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    """Say the framework's own refusals (no such path, wrong method) in our envelope."""
+    """Send the framework's own errors (unknown path, wrong method) in our envelope."""
     if not isinstance(error, HTTPException):
         raise error
     path = plain(request.url.path, 100)
@@ -49,8 +49,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_store_failed(request: Request, error: Exception) -> Response:
-    """Say that the state cannot be reached; where and why is the log's."""
-    log.error("%s: the state's database: %s", request.state.request_id, error)
+    """Reply that the database cannot be reached; the details go to the log."""
+    log.error("%s: the database failed: %s", request.state.request_id, error)
     mistake = ApiError("state_unavailable", "the server cannot reach its records", retry_after_s=1)
     return respond(mistake, request.state.request_id)
 

@@ -1,8 +1,7 @@
-"""What happens to every request, before and after its route: an id, an origin check, a key, a count.
+"""Middleware around every route: request id, origin check, authentication, recording.
 
-The guard is the last door: whatever a route did not foresee becomes the envelope's `internal` error here,
-and the log gets the place of the mistake, never the request's content. A key that is revoked or expires ends
-what was begun with it.
+An unexpected exception becomes the error `internal` here; the log gets its place in the code, never the
+content of the request. When a key is revoked or expires, its running requests are cancelled.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.request_trace import begin
 
 SMALL_BODY_BYTES = 65536
-"""A refused request's body up to this size is read past; a longer one is not worth its bytes."""
+"""The body of a refused request is read up to this size; for a longer one the connection is closed."""
 CLOSING = frozenset(
     {
         "malformed_request",
@@ -40,10 +39,10 @@ CLOSING = frozenset(
         "shutting_down",
     }
 )
-"""Refusals after which nothing more is read from the connection."""
+"""Errors after which the connection is closed."""
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 CONTENT_TYPE, STREAM = b"content-type", b"text/event-stream"
-LOOK_EVERY_S = 1.0
+CHECK_KEYS_S = 1.0
 DRAIN_RETRY_S = 2.0
 
 log = logging.getLogger(__name__)
@@ -52,9 +51,9 @@ log = logging.getLogger(__name__)
 class GatewayMiddleware:
     """ASGI middleware around all routes."""
 
-    def __init__(self, app: ASGIApp, witness: RequestObserver, access: Access) -> None:
+    def __init__(self, app: ASGIApp, observer: RequestObserver, access: Access) -> None:
         self._app = app
-        self._witness = witness
+        self._observer = observer
         self._access = access
         self._live: defaultdict[str, set[ResponseScope]] = defaultdict(set)
 
@@ -62,52 +61,52 @@ class GatewayMiddleware:
         if scope["type"] != "http":
             await self._live_on(scope, receive, send)
             return
-        passage = ResponseScope(scope, send)
+        response = ResponseScope(scope, send)
         try:
-            await self._pass(passage, scope, functools.partial(passage.journey.read, receive))
+            await self._handle(response, scope, functools.partial(response.trace.read, receive))
         except ApiError as error:
-            await refuse(error, passage, scope, receive)
+            await refuse(error, response, scope, receive)
         except ClientDisconnect:
             pass
         except asyncio.CancelledError:
-            if not passage.withdrawn:
+            if not response.withdrawn:
                 raise
-            await passage.end(scope, receive)
-        except Exception as error:  # noqa: BLE001 - the process door of a request
-            await self._confess(error, passage, scope, receive)
+            await response.end(scope, receive)
+        except Exception as error:  # noqa: BLE001 - the last handler of a request
+            await self._report(error, response, scope, receive)
         finally:
-            passage.journey.route = str(getattr(scope.get("route"), "path", "other"))
-            self._witness.see(passage.journey)
+            response.trace.route = str(getattr(scope.get("route"), "path", "other"))
+            self._observer.record(response.trace)
 
-    async def _pass(self, passage: ResponseScope, scope: Scope, receive: Receive) -> None:
-        """Look at a request, and let it in."""
+    async def _handle(self, response: ResponseScope, scope: Scope, receive: Receive) -> None:
+        """Check a request and pass it to the routes."""
         access = self._access
-        passage.origin = check(scope, loopback=access.loopback, origins=access.origins)
-        if passage.origin and is_preflight(scope):
-            await preflight_response()(scope, receive, passage.send)
+        response.origin = check(scope, loopback=access.loopback, origins=access.origins)
+        if response.origin and is_preflight(scope):
+            await preflight_response()(scope, receive, response.send)
             return
         caller, token = await admit(scope.get("raw_path") or b"", sent_with(scope), access.keys)
         if access.draining and scope["path"] != "/healthz":
             raise ApiError("shutting_down", "the server is stopping", retry_after_s=DRAIN_RETRY_S)
         scope["state"]["caller"] = caller
-        passage.journey.key, passage.journey.tenant = caller.key, caller.tenant
+        response.trace.key, response.trace.tenant = caller.key, caller.tenant
         if not token:
-            await self._app(scope, receive, passage.send)
+            await self._app(scope, receive, response.send)
             return
-        self._live[token].add(passage)
+        self._live[token].add(response)
         try:
-            await self._app(scope, receive, passage.send)
+            await self._app(scope, receive, response.send)
         finally:
-            self._leave(token, passage)
+            self._forget(token, response)
 
-    def _leave(self, token: str, passage: ResponseScope) -> None:
-        passages = self._live[token]
-        passages.discard(passage)
-        if not passages:
+    def _forget(self, token: str, response: ResponseScope) -> None:
+        responses = self._live[token]
+        responses.discard(response)
+        if not responses:
             del self._live[token]
 
     async def _live_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Watch the keys that are in use for as long as the app lives."""
+        """Check the keys in use while the app runs."""
         keys = self._access.keys
         watch = None if keys is None else asyncio.create_task(self._watch(keys))
         try:
@@ -118,36 +117,36 @@ class GatewayMiddleware:
 
     async def _watch(self, keys: KeyLookup) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            with contextlib.suppress(ApiError):  # look_up has said it; the next look may succeed
-                await self._withdraw(keys)
+            await asyncio.sleep(CHECK_KEYS_S)
+            with contextlib.suppress(ApiError):  # look_up has logged it; the next check may succeed
+                await self._withdraw_revoked(keys)
 
-    async def _withdraw(self, keys: KeyLookup) -> None:
-        """End every request whose key is no longer good."""
+    async def _withdraw_revoked(self, keys: KeyLookup) -> None:
+        """Cancel every request whose key is no longer valid."""
         for token in list(self._live):
             if await look_up(token, keys) is None:
-                for passage in list(self._live.get(token, ())):
-                    passage.withdraw()
+                for response in list(self._live.get(token, ())):
+                    response.withdraw()
 
-    async def _confess(
-        self, error: Exception, passage: ResponseScope, scope: Scope, receive: Receive
+    async def _report(
+        self, error: Exception, response: ResponseScope, scope: Scope, receive: Receive
     ) -> None:
-        places = traceback.extract_tb(error.__traceback__)[-3:]
-        where = " < ".join(f"{place.name}:{place.lineno}" for place in reversed(places))
-        log.error("%s: %s at %s", passage.request_id, type(error).__name__, where)
-        if passage.status == CLIENT_LEFT:
-            mistake = ApiError("internal", f"a mistake of ours; the log has it under {passage.request_id}")
-            await respond(mistake, passage.request_id)(scope, receive, passage.send)
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+        log.error("%s: %s at %s", response.request_id, type(error).__name__, where)
+        if response.status == CLIENT_LEFT:
+            internal = ApiError("internal", f"internal error {response.request_id} (see the server's log)")
+            await respond(internal, response.request_id)(scope, receive, response.send)
 
 
 class ResponseScope:
-    """One request on its way: its journey, and what was sent in answer so far."""
+    """The response to one request: its trace, and what has been sent so far."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        self.journey = begin(scope)
-        self.journey.status = CLIENT_LEFT
+        self.trace = begin(scope)
+        self.trace.status = CLIENT_LEFT
         self.origin = ""
-        """An origin of another site that may read the answer."""
+        """The origin of another site that may read the answer (CORS)."""
         self.withdrawn = False
         self._streams = False
         self._send = send
@@ -155,19 +154,19 @@ class ResponseScope:
 
     @property
     def request_id(self) -> str:
-        return self.journey.request_id
+        return self.trace.request_id
 
     @property
     def status(self) -> int:
-        """The status of the answer; CLIENT_LEFT until there is one."""
-        return self.journey.status
+        """The status of the response; CLIENT_LEFT until it has begun."""
+        return self.trace.status
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.journey.status = message["status"]
+            self.trace.status = message["status"]
             headers = message["headers"]
             self._streams = any(name == CONTENT_TYPE and value.startswith(STREAM) for name, value in headers)
-            headers += self.journey.headers(time.monotonic())
+            headers += self.trace.headers(time.monotonic())
             headers.append(NOSNIFF)
             if self.origin:
                 shared = MutableHeaders(scope=message)
@@ -177,47 +176,47 @@ class ResponseScope:
         await self._send(message)
 
     def withdraw(self) -> None:
-        """Stop the work; the key that it was begun with is no longer good."""
+        """Cancel the request, because its key is no longer valid."""
         if self._task is not None and not self.withdrawn:
             self.withdrawn = True
             self._task.cancel()
 
     async def end(self, scope: Scope, receive: Receive) -> None:
-        """Tell the client of a request that was withdrawn, in the way that is still open."""
+        """Send the error of a cancelled request: as the response, or as the last event of a stream."""
         assert self._task is not None
         self._task.uncancel()
         error = ApiError("unauthorized", "the key of this request has expired or was revoked")
         if self.status == CLIENT_LEFT:
             await respond(error, self.request_id)(scope, receive, self.send)
         elif self._streams:
-            self.journey.code = error.code
+            self.trace.code = error.code
             part = error_event(error, self.request_id)
             await self._send({"type": "http.response.body", "body": part, "more_body": False})
 
 
-async def refuse(error: ApiError, passage: ResponseScope, scope: Scope, receive: Receive) -> None:
-    """Answer a request that was not let in; a long body of it is not waited for."""
-    response = respond(error, passage.request_id)
+async def refuse(error: ApiError, response: ResponseScope, scope: Scope, receive: Receive) -> None:
+    """Send the error of a refused request without reading a long body."""
+    reply = respond(error, response.request_id)
     sent = sent_with(scope)
     if b"transfer-encoding" in sent or int(sent.get(b"content-length", b"0")) > SMALL_BODY_BYTES:
-        response.headers["connection"] = "close"
-    await response(scope, receive, passage.send)
+        reply.headers["connection"] = "close"
+    await reply(scope, receive, response.send)
 
 
 class Refusal(JSONResponse):
-    """An error's HTTP form; when it is sent, the request's journey learns the code."""
+    """An error as an HTTP response; sending it records the code in the request's trace."""
 
     def __init__(self, error: ApiError, request_id: str, headers: dict[str, str]) -> None:
         super().__init__(envelope(error, request_id), error.status, headers)
         self._code = error.code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["journey"].code = self._code
+        scope["state"]["trace"].code = self._code
         await super().__call__(scope, receive, send)
 
 
 def respond(error: ApiError, request_id: str) -> Refusal:
-    """Return the HTTP form of an error; a body that was not read to its end closes the connection."""
+    """Return an error as an HTTP response; it closes the connection if the body was not fully read."""
     headers = error.headers
     if error.code in CLOSING:
         headers = headers | {"connection": "close"}

@@ -1,6 +1,6 @@
-"""The server under the app: it listens, tells its parent so, and stops in order.
+"""The HTTP server under the app: it listens, reports that to its parent, and drains on shutdown.
 
-Input: the app and what its server shares with it. Output: one line of JSON once it accepts connections.
+Input: the app and what the server shares with it. Output: one line of JSON once it accepts connections.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DRAIN_POLL_S = 0.05
 
 @dataclass(frozen=True)
 class RunningGateway:
-    """What belongs to a server that runs, beside its app."""
+    """What the server shares with its app."""
 
     fleet: ReplicaFleet
     metrics: Metrics
@@ -34,11 +34,11 @@ class RunningGateway:
     connections: HttpConnections
     url: str
     shared: bool = False
-    """Whether other gateways take the connections that this one no longer accepts."""
+    """Whether other gateways listen on the same port and take new connections while this one drains."""
 
 
 class GracefulServer(uvicorn.Server):
-    """Tells its parent that it listens, and its clients that it stops."""
+    """Reports to its parent when it listens, and refuses new requests while it drains."""
 
     def __init__(self, config: uvicorn.Config, running: RunningGateway) -> None:
         super().__init__(config)
@@ -65,20 +65,20 @@ class GracefulServer(uvicorn.Server):
             DRAIN_S, running.fleet.fail_all, "shutting_down", "the server is stopping; try again shortly"
         )
         if not running.shared:
-            await self._send_away()
+            await self._drain()
         await super().shutdown(sockets)
         last.cancel()
         self._watch.cancel()
 
-    async def _send_away(self) -> None:
-        """Go on listening while answers are written, so that others are told when to come back."""
+    async def _drain(self) -> None:
+        """Keep listening until running answers are finished, so that new requests get a 503."""
         deadline = time.monotonic() + DRAIN_S
         while self.server_state.tasks and time.monotonic() < deadline and not self.force_exit:
             await asyncio.sleep(DRAIN_POLL_S)
 
 
 def _watch_parent(server: uvicorn.Server) -> None:
-    """End when the other end of standard input is closed, if it is a pipe."""
+    """Stop the server when standard input is closed, if it is a pipe."""
     mode = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return

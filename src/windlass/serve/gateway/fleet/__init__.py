@@ -1,11 +1,11 @@
-"""Many engines behind one face: which replica answers, and who goes on when it cannot.
+"""Many engines behind one interface: which replica answers, and fail-over when it cannot.
 
-    service.ask -> fleet.ask -> routing (which replica) -> link (the wire) -> engine
-    engine -> link -> fleet (progress, failures) -> ticket -> the route that waits
+    service.submit -> fleet.submit -> routing (which replica) -> engine_link (the wire) -> engine
+    engine -> engine_link -> fleet (progress, failures) -> request_handle -> the route that waits
 
-A task keeps the prompt, the tokens that were sent and the seed, and so can go on at any replica, from the
-character at which another ended. routing.py and retry_budget.py decide, in pure functions; engine_link.py
-talks to one replica; supervisor_client.py to the supervisor.
-
-Start at fleet.py.
+`request_handle` keeps the prompt, the tokens sent so far and the seed of each answer, so any replica can
+continue it from the next character. `replica_pool` holds one `engine_link` for each replica. `routing` and
+`retry_budget` are pure decisions. `known_grammars` remembers grammars that an engine has compiled safely.
+`fleet_metrics` counts; `reports` collects what `supervisor_client` sends to the supervisor, which answers
+with routing tables. Start at `fleet`.
 """

@@ -1,7 +1,7 @@
-"""The wire to one replica: connects, and connects again; many requests share the connection.
+"""The connection to one replica, which many requests share; it reconnects after a loss.
 
-A replica that is asked for something and says nothing is pinged; one that stays silent is let go, so that
-its requests can go on elsewhere, and tried again. What it still says about them is not heard any more.
+A replica with tasks is pinged. If it stays silent, the link drops the connection, so that other replicas can
+continue its tasks, and reconnects. Late messages about those tasks are ignored.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ MIN_RETRY_S = 0.05
 MAX_RETRY_S = 1.0
 GREETING_S = 2.0
 SILENT_TICKS = 4
-"""Ticks of the fleet, of a quarter of a second, without a word; counted in ticks and not in time, because a
-gateway that was held up itself has heard nobody."""
+"""Ticks of the fleet (a quarter of a second) without a message. Counted in ticks and not in time, because a
+gateway that was suspended has received nothing either."""
 
 Loss = Literal["ended", "silent", "hung", "garbled", "removed"]
-"""Why a replica is not talked to any more."""
+"""Why a connection ended."""
 
 
 class Hub(Protocol):
-    """Whoever owns the links."""
+    """The owner of the links, which gets their events."""
 
     def on_ready(self, link: EngineLink) -> None: ...
 
@@ -56,7 +56,7 @@ class Hub(Protocol):
 
 
 class EngineLink(asyncio.Protocol):
-    """One replica."""
+    """The connection to one replica."""
 
     def __init__(self, replica: RoutedReplica, hub: Hub) -> None:
         self.replica = replica
@@ -64,11 +64,11 @@ class EngineLink(asyncio.Protocol):
         self.tasks: dict[str, EngineTask] = {}
         self._hub = hub
         self.memory = 0.0
-        """The share of its memory for keys and values that running requests hold."""
-        self._told_busy = 0
+        """The share of its KV cache that running requests hold."""
+        self._reported_busy = 0
         self._silent = 0
         self._pings = 0
-        self._why: Loss = "ended"
+        self._loss: Loss = "ended"
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] | None = None
         self._buffer = bytearray()
@@ -80,35 +80,35 @@ class EngineLink(asyncio.Protocol):
 
     @property
     def takes(self) -> bool:
-        """Whether it may be sent new requests."""
+        """Whether it accepts new requests."""
         return self.ready is not None and self.replica.state != "draining"
 
     @property
     def busy(self) -> int:
-        """Answers under way there, those of other gateways included as far as they are known."""
-        return max(len(self.tasks), self._told_busy)
+        """Answers in progress there, including those of other gateways as far as known."""
+        return max(len(self.tasks), self._reported_busy)
 
     async def run(self) -> None:
-        """Keep a connection for as long as the replica is in the routing table."""
+        """Keep a connection while the replica is in the routing table."""
         pause_s = MIN_RETRY_S
         try:
             while True:
                 try:
-                    if await self._converse():
+                    if await self._run_connection():
                         pause_s = MIN_RETRY_S
                 except OSError:
-                    pass  # nobody listens there yet, or any more
+                    pass  # the engine does not listen yet, or has ended
                 await asyncio.sleep(pause_s)
                 pause_s = min(MAX_RETRY_S, pause_s * 2)
         finally:
-            self._let_go("removed")
+            self._disconnect("removed")
 
     def close(self) -> None:
-        """Let go of a replica that is in the table no more."""
-        self._let_go("removed")
+        """Drop a replica that is no longer in the routing table."""
+        self._disconnect("removed")
 
-    def ask(self, task: EngineTask) -> None:
-        """Send a task; it is this link's from now on."""
+    def submit(self, task: EngineTask) -> None:
+        """Send a task to the replica; the link owns it from now on."""
         if not self.tasks:
             self._silent = 0
         self.tasks[task.id] = task
@@ -116,25 +116,25 @@ class EngineLink(asyncio.Protocol):
         self._send(task.order("" if task.version == first else task.version))
 
     def drop(self, task: EngineTask) -> None:
-        """Want no more of a task."""
+        """Cancel a task."""
         if self.tasks.pop(task.id, None) is not None:
             self._send(Cancel(task.id))
 
     def tick(self) -> None:
-        """Look after a replica that is asked for something: let it go, or ping it."""
+        """Check a replica with tasks: drop it if it is silent, otherwise ping it."""
         if self.ready is None or not self.tasks:
             return
         self._silent += 1
         if self._silent > SILENT_TICKS:
-            self._let_go("silent")
+            self._disconnect("silent")
             return
         self._pings += 1
         self._send(Ping(self._pings))
 
-    async def _converse(self) -> bool:
-        """Talk until the connection ends; tell whether there was anybody."""
+    async def _run_connection(self) -> bool:
+        """Run one connection to its end; return whether the engine introduced itself."""
         loop = asyncio.get_running_loop()
-        self._gone, self._buffer, self._why = loop.create_future(), bytearray(), "ended"
+        self._gone, self._buffer, self._loss = loop.create_future(), bytearray(), "ended"
         self._unsent = []
         await loop.create_unix_connection(lambda: self, self.replica.socket)
         greeting = loop.call_later(GREETING_S, self._expect_ready)
@@ -143,7 +143,7 @@ class EngineLink(asyncio.Protocol):
         finally:
             greeting.cancel()
             met = self.ready is not None
-            self._part()
+            self._forget_connection()
         return met
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -151,7 +151,7 @@ class EngineLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._buffer:
-            self._why = "garbled"  # a process that ends leaves whole frames; a torn line does not
+            self._loss = "garbled"  # a process that ends sends whole frames; a broken connection does not
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
@@ -162,7 +162,7 @@ class EngineLink(asyncio.Protocol):
             for body in take_frames(self._buffer):
                 self._receive(from_engine.decode(body))
         except (ConnectionResetError, msgspec.MsgspecError):
-            self._let_go("garbled")
+            self._disconnect("garbled")
 
     def _receive(self, message: FromEngine) -> None:
         match message:
@@ -174,25 +174,25 @@ class EngineLink(asyncio.Protocol):
                 for other in message.others:
                     self._receive(other)
             case Pong():
-                self._told_busy = message.running + message.waiting
+                self._reported_busy = message.running + message.waiting
                 if message.is_hung:
-                    self._let_go("hung")
+                    self._disconnect("hung")
             case EngineLoad():
-                self._told_busy = message.running + message.waiting
+                self._reported_busy = message.running + message.waiting
                 self._hub.on_load(self, message)
             case Ready():
                 self.ready = message
                 self._hub.on_ready(self)
             case _:
-                self._hear(message)
+                self._receive_answer(message)
 
-    def _hear(self, message: Answer | Failed) -> None:
-        """Pass on what is said about a task; about one that is not ours any more, nothing is."""
+    def _receive_answer(self, message: Answer | Failed) -> None:
+        """Pass a message about a task to the hub; ignore one about a task that has left."""
         task = self.tasks.get(message.id)
         if task is None:
             return
         if isinstance(message, Tokens) and message.finish == "cancelled":
-            message = Failed(message.id, "gave_up", "the engine gave this answer up")
+            message = Failed(message.id, "gave_up", "the engine cancelled this answer")
         if isinstance(message, Failed):
             del self.tasks[message.id]
             self._hub.on_failed(task, message)
@@ -205,23 +205,23 @@ class EngineLink(asyncio.Protocol):
 
     def _expect_ready(self) -> None:
         if self.ready is None:
-            self._let_go("silent")
+            self._disconnect("silent")
 
-    def _let_go(self, why: Loss) -> None:
-        self._why = why
+    def _disconnect(self, why: Loss) -> None:
+        self._loss = why
         if self._transport is not None:
             self._transport.abort()
-        self._part()
+        self._forget_connection()
 
-    def _part(self) -> None:
-        """Forget the connection; its tasks are told to the hub, once."""
+    def _forget_connection(self) -> None:
+        """Forget the connection; report its loss to the hub once."""
         self._transport = None
         if self.ready is not None:
-            self.ready, self._told_busy = None, 0
-            self._hub.on_lost(self, self._why)
+            self.ready, self._reported_busy = None, 0
+            self._hub.on_lost(self, self._loss)
 
     def _send(self, message: Message) -> None:
-        """Send with whatever else is said in this turn of the event loop: every write wakes the engine up."""
+        """Send a message together with all others of this event loop turn: every write wakes the engine."""
         if self._transport is None:
             return
         if not self._unsent:

@@ -1,8 +1,8 @@
-"""All replicas that this gateway may ask, and what is under way at them.
+"""All replicas of this gateway, and the tasks in progress at them.
 
 A task is placed at a replica, or waits for one. When its replica ends, falls silent or fails it, the task is
-placed again and goes on behind the last token that was sent. What is refused for good is what the client got
-wrong, what no replica came for in time, and what seems to kill the engines that try it.
+placed again and continues after the last token that was sent. A task is refused if the request is wrong, if
+no replica connects in time, or if it seems to crash the engines that try it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from windlass.http.errors import ApiError
 from windlass.serve.gateway.fleet.engine_link import EngineLink, Loss
 from windlass.serve.gateway.fleet.fleet_metrics import FleetMetrics
-from windlass.serve.gateway.fleet.known_grammars import Forms
+from windlass.serve.gateway.fleet.known_grammars import KnownGrammars
 from windlass.serve.gateway.fleet.replica_pool import ReplicaPool
 from windlass.serve.gateway.fleet.reports import Reports
 from windlass.serve.gateway.fleet.request_handle import Answer, EngineTask, RequestHandle
@@ -28,14 +28,14 @@ from windlass.spec.protocol.routing import Routing
 from windlass.spec.protocol.wire import EmbeddingVectors, EngineLoad, Failed, ModelInfo, Tokens, Work
 
 TICK_S = 0.25
-MEET_S = 0.05
-PATIENCE_S = 30.0
+POLL_S = 0.05
+MAX_WAIT_S = 30.0
 MAX_FRUITLESS = 2
-"""So many engines in a row may end as they begin with a request; then it is taken for the cause."""
+"""When this many engines in a row end as they start a request, it counts as the cause."""
 BLAME_S = 2.0
-"""A request that an engine has had for longer is not why it ended."""
+"""A request that an engine has had for longer does not count as the cause of its end."""
 FREE_MOVES = 4
-"""A request that moves more often, and nothing comes of it, takes from the budget of retries."""
+"""A request that moves more often without progress uses the retry budget."""
 
 CODE_OF = {
     "bad_tokens": "invalid_value",
@@ -46,7 +46,7 @@ CODE_OF = {
     "not_embeddable": "wrong_model_kind",
     "unknown_adapter": "model_not_found",
 }
-"""What the client got wrong, in the API's codes; any other failure is the replica's, and tried elsewhere."""
+"""API codes of the engine failures that the request caused; after any other, another replica is tried."""
 
 log = logging.getLogger(__name__)
 
@@ -55,39 +55,39 @@ class ReplicaFleet:
     """Places tasks at replicas, and again when a replica is lost."""
 
     def __init__(
-        self, metrics: Metrics, routing: Routing, *, queue: int, patience_s: float = PATIENCE_S
+        self, metrics: Metrics, routing: Routing, *, queue: int, patience_s: float = MAX_WAIT_S
     ) -> None:
         self.reports = Reports()
-        self._counting = FleetMetrics(metrics)
+        self._metrics = FleetMetrics(metrics)
         self._queue = queue
         self._patience_s = patience_s
-        self._roster = ReplicaPool(self)
+        self._pool = ReplicaPool(self)
         self._tasks: dict[EngineTask, EngineLink | None] = {}
         self._budget = RetryBudget()
-        self._forms = Forms()
+        self._grammars = KnownGrammars()
         self._routing = routing
 
     @property
     def is_ready(self) -> bool:
-        return any(link.takes for link in self._roster)
+        return any(link.takes for link in self._pool)
 
     @property
     def links(self) -> Sequence[EngineLink]:
-        """One for each replica of the routing table."""
-        return list(self._roster)
+        """One link for each replica of the routing table."""
+        return list(self._pool)
 
     @property
     def revision(self) -> int:
-        """Of the routing table that is in force."""
+        """The revision of the current routing table."""
         return self._routing.revision
 
     @property
     def tasks(self) -> Sequence[EngineTask]:
-        """Everything under way."""
+        """All tasks in progress."""
         return list(self._tasks)
 
     def check_ready(self) -> None:
-        """Raise unless every name has a version that can answer."""
+        """Raise ApiError unless every name has a version that can answer."""
         if not self.is_ready:
             raise _unavailable("no engine is connected; try again shortly")
         alive = self.alive()
@@ -96,71 +96,71 @@ class ReplicaFleet:
                 raise _unavailable(f"no engine for '{name}' is connected; try again shortly")
 
     def alive(self) -> set[str]:
-        """Return the versions that have a replica which answers."""
-        return self._roster.alive()
+        """Return the versions that have a replica that takes requests."""
+        return self._pool.alive()
 
-    def room(self, version: str) -> EngineCapacity:
-        """Return what the replicas that take requests for a version have."""
-        return self._roster.room(version)
+    def capacity(self, version: str) -> EngineCapacity:
+        """Return the capacity of the replicas that take requests for a version."""
+        return self._pool.capacity(version)
 
-    def offered(self, version: str) -> ModelInfo:
-        """Return what a replica said about a version, also if it is gone since."""
-        offered = self._roster.known(version)
-        if offered is None:
+    def model_info(self, version: str) -> ModelInfo:
+        """Return what a replica reported about a version, even if it is gone since."""
+        model_info = self._pool.known(version)
+        if model_info is None:
             raise _unavailable(f"no engine for '{version}' is connected; try again shortly")
-        return offered
+        return model_info
 
-    async def meet(self, version: str) -> None:
-        """Wait until a replica has said what it offers: a gateway that has just begun has met nobody yet."""
+    async def wait_until_known(self, version: str) -> None:
+        """Wait until a replica of a version has introduced itself, which takes a moment after the start."""
         until = time.monotonic() + self._patience_s
         while not self.is_known(version):
             if time.monotonic() > until:
-                raise _unavailable("no engine came up in time; try again shortly")
-            await asyncio.sleep(MEET_S)
+                raise _unavailable("no engine connected in time; try again shortly")
+            await asyncio.sleep(POLL_S)
 
     def is_known(self, version: str) -> bool:
-        return self._roster.known(version) is not None
+        return self._pool.known(version) is not None
 
     async def run(self) -> None:
-        """Keep links to all replicas for as long as the gateway lives."""
+        """Maintain the links to all replicas while the gateway runs."""
         self.apply(self._routing)
         try:
             while True:
                 await asyncio.sleep(TICK_S)
                 self._tick(time.monotonic())
         finally:
-            await self._roster.close()
+            await self._pool.close()
 
     def apply(self, routing: Routing) -> None:
-        """Take a routing table: begin with new replicas, note states, let go of those that it has no more."""
+        """Apply a routing table: connect to new replicas, update states, drop those that it does not list."""
         self._routing = routing
-        self._roster.apply(routing.replicas)
+        self._pool.apply(routing.replicas)
         self._place_waiting()
 
-    def ask(
+    def submit(
         self, requests: Sequence[Work], fallbacks: Sequence[str] = (), *, shadow: bool = False
     ) -> RequestHandle:
-        """Have requests answered, each with its version as `model`; the caller closes the ticket."""
+        """Submit requests, each with its version as `model`; the caller of this must close the handle."""
         version, now = requests[0].model, time.monotonic()
         if not shadow:
             self._admit(len(requests), version)
-        ticket = RequestHandle(self._forget)
+        handle = RequestHandle(self._forget)
         for place, request in enumerate(requests):
-            ticket.tasks.append(EngineTask(request, ticket, place, now, list(fallbacks), shadow))
-        for task in ticket.tasks:
-            self._counting.asked(task)
+            handle.tasks.append(EngineTask(request, handle, place, now, list(fallbacks), shadow))
+        for task in handle.tasks:
+            self._metrics.submitted(task)
             self._budget.earn()
             self._place(task)
-        return ticket
+        return handle
 
     def fail_all(self, code: str, message: str) -> None:
-        """End everything in flight with one error."""
-        for ticket in {task.ticket for task in self._tasks}:
-            ticket.fail(ApiError(code, message, retry_after_s=1))
+        """End all tasks with one error."""
+        for handle in {task.handle for task in self._tasks}:
+            handle.fail(ApiError(code, message, retry_after_s=1))
 
     def on_ready(self, link: EngineLink) -> None:
-        self._roster.note(link)
-        self._counting.connected(link)
+        self._pool.note(link)
+        self._metrics.connected(link)
         self._place_waiting()
 
     def on_lost(self, link: EngineLink, why: Loss) -> None:
@@ -168,22 +168,22 @@ class ReplicaFleet:
         if why in ("silent", "hung"):
             self.reports.suspect(name, why)
         if link.tasks:
-            log.warning("lost %s (%s) with %d answers under way", name, why, len(link.tasks))
+            log.warning("lost %s (%s) with %d answers in progress", name, why, len(link.tasks))
         lost, link.tasks = list(link.tasks.values()), {}
-        self._counting.lost(link, why)
+        self._metrics.lost(link, why)
         for task in lost:
             self._move(task, why)
 
     def on_load(self, link: EngineLink, load: EngineLoad) -> None:
         link.memory = load.blocks / load.blocks_in_all if load.blocks_in_all else 0.0
-        self._counting.told(link, load)
+        self._metrics.reported(link, load)
 
     def on_answer(self, task: EngineTask, message: Answer) -> None:
         now = time.monotonic()
         if isinstance(message, Tokens):
-            self._counting.gained(task, message, now)
+            self._metrics.gained(task, message, now)
             if not task.gained:
-                self._forms.note(task.request)
+                self._grammars.note(task.request)
         task.take(message, now)
         if isinstance(message, EmbeddingVectors):
             self._end(task, finish="stop")
@@ -191,78 +191,78 @@ class ReplicaFleet:
             self._end(task, finish=message.finish)
 
     def on_failed(self, task: EngineTask, failed: Failed) -> None:
-        """Refuse what the client got wrong; have anything else tried elsewhere, while the budget lasts."""
+        """Refuse a wrong request; after any other failure try another replica, within the retry budget."""
         if failed.code in CODE_OF:
             self._refuse(task, ApiError(CODE_OF[failed.code], failed.message))
             return
         self.reports.ended(task, code=failed.code)
         task.avoid.add(task.replica)
-        elsewhere = self._roster.candidates(task, task.version)
+        elsewhere = self._pool.candidates(task, task.version)
         if (not elsewhere and not self._fall_back(task)) or not self._budget.take(time.monotonic()):
             self._refuse(task, ApiError("engine_failed", failed.message))
         else:
-            self._counting.moved(task, failed.code)
+            self._metrics.moved(task, failed.code)
             self._place(task)
 
     def _admit(self, wanted: int, version: str) -> None:
-        """Refuse more than the replicas of a version make and may have waiting; copies take no room."""
+        """Refuse requests beyond the slots of a version and the queue; shadow copies do not count."""
         if len(self._tasks) + wanted <= self._queue:
-            return  # without counting slots
-        slots = self._roster.room(version).slots
-        room = slots + self._queue
-        if len(self._tasks) + wanted <= room:
-            return  # without counting one by one
-        under_way = sum(task.version == version and not task.shadow for task in self._tasks)
-        if slots and wanted > room:
+            return  # no need to count slots
+        slots = self._pool.capacity(version).slots
+        limit = slots + self._queue
+        if len(self._tasks) + wanted <= limit:
+            return  # no need to count the tasks of the version
+        in_progress = sum(task.version == version and not task.shadow for task in self._tasks)
+        if slots and wanted > limit:
             raise ApiError(
-                "invalid_value", f"{wanted} answers are asked for; this server makes {room} at once"
+                "invalid_value", f"{wanted} answers are requested; this server can make {limit} at once"
             )
-        if under_way + wanted > room:
+        if in_progress + wanted > limit:
             self.reports.refused(version)
             raise ApiError(
                 "queue_full",
-                f"{under_way} answers are being made or wait already; try again shortly",
+                f"{in_progress} answers are already running or waiting; try again shortly",
                 retry_after_s=1,
             )
 
     def _place(self, task: EngineTask) -> None:
-        """Hand a task to a replica; without one it waits, unless another version may answer at once."""
-        links = self._roster.candidates(task, task.version)
+        """Send a task to a replica; without one it waits, unless another version may answer at once."""
+        links = self._pool.candidates(task, task.version)
         if not links and not task.sent and self._fall_back(task):
-            links = self._roster.candidates(task, task.version)
-        links = links or self._roster.leaving(task)
+            links = self._pool.candidates(task, task.version)
+        links = links or self._pool.leaving(task)
         if not links:
             self._tasks[task] = None
             task.waiting_since = task.waiting_since or time.monotonic()
             return
-        link = self._roster.choose(task, links)
+        link = self._pool.choose(task, links)
         task.waiting_since, task.gained, task.replica = None, False, link.replica.name
         task.attempts, task.placed_at = task.attempts + 1, time.monotonic()
-        task.form_tried = self._forms.is_tried(task.request)
+        task.grammar_tried = self._grammars.is_tried(task.request)
         self._tasks[task] = link
-        link.ask(task)
+        link.submit(task)
 
     def _fall_back(self, task: EngineTask) -> bool:
-        """Have another version answer, if one can; its vocabulary is the same."""
+        """Switch a task to another version with a replica, if there is one; its vocabulary is the same."""
         for version in task.fallbacks:
-            if version != task.version and self._roster.candidates(task, version):
+            if version != task.version and self._pool.candidates(task, version):
                 task.request = msgspec.structs.replace(task.request, model=version)
                 return True
         return False
 
     def _move(self, task: EngineTask, why: Loss) -> None:
-        """Go on elsewhere with a task whose replica was lost."""
+        """Continue a task whose replica was lost at another one."""
         self.reports.ended(task, code="lost")
         if not task.gained:
             task.fruitless += why == "ended" and time.monotonic() - task.placed_at < BLAME_S
             task.idle_moves += 1
         if task.fruitless >= MAX_FRUITLESS:
-            text = f"{task.fruitless} engines ended while they began with this request; it is not tried again"
+            text = f"{task.fruitless} engines crashed when they started this request; it is not retried"
             self._refuse(task, ApiError("poisonous", text))
         elif task.idle_moves > FREE_MOVES and not self._budget.take(time.monotonic()):
-            self._refuse(task, _unavailable("engines end too often to go on; try again shortly"))
+            self._refuse(task, _unavailable("engines crash too often; try again shortly"))
         else:
-            self._counting.moved(task, why)
+            self._metrics.moved(task, why)
             self._place(task)
 
     def _place_waiting(self) -> None:
@@ -270,7 +270,7 @@ class ReplicaFleet:
             self._place(task)
 
     def _tick(self, now: float) -> None:
-        for link in self._roster:
+        for link in self._pool:
             link.tick()
         for task in [task for task, link in self._tasks.items() if link is None]:
             if task.waiting_since is None or now - task.waiting_since < self._patience_s:
@@ -278,24 +278,24 @@ class ReplicaFleet:
             if self._fall_back(task):
                 self._place(task)
             else:
-                self._refuse(task, _unavailable("no engine came up in time; try again shortly"))
+                self._refuse(task, _unavailable("no engine connected in time; try again shortly"))
 
     def _refuse(self, task: EngineTask, error: ApiError) -> None:
         self._end(task, code=error.code if error.status >= 500 else None)
-        task.ticket.fail(error)
+        task.handle.fail(error)
 
     def _end(self, task: EngineTask, *, code: str | None = "", finish: str = "") -> None:
-        """Take a task off the books; without a code (a client's mistake) it says nothing of its replica."""
+        """Remove a task; with code None (a client's mistake) it is not reported as an outcome."""
         if task.ended:
             return
         task.ended = True
         self._tasks.pop(task, None)
-        self._counting.ended(task, finish, time.monotonic())
+        self._metrics.ended(task, finish, time.monotonic())
         if code is not None:
             self.reports.ended(task, code=code, finish=finish)
 
     def _forget(self, task: EngineTask) -> None:
-        """Nobody waits for a task any more."""
+        """Cancel a task that its handle no longer wants."""
         if task.ended:
             return
         link = self._tasks.get(task)

@@ -1,4 +1,4 @@
-"""What the fleet counts: the figures of answers, moves and replicas."""
+"""The metrics of the fleet: answers, changes of replica, replicas."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from windlass.spec.protocol.wire import EngineLoad, Tokens
 
 
 class FleetMetrics:
-    """Turns what happens into figures; answers that nobody sees are not counted."""
+    """Counts events of the fleet; shadow answers are not counted."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def asked(self, task: EngineTask) -> None:
+    def submitted(self, task: EngineTask) -> None:
         if not task.shadow:
             self._metrics.in_flight.inc()
 
     def gained(self, task: EngineTask, message: Tokens, now: float) -> None:
-        """Count tokens, before the task has taken note of them."""
+        """Count tokens; called before the task notes them."""
         if task.shadow or not message.tokens:
             return
         figures = self._metrics.model(task.version)
         if not task.first_at:
-            figures.first(len(message.tokens), now - task.asked_at, message.queued_s)
+            figures.first(len(message.tokens), now - task.submitted_at, message.queued_s)
         else:
             figures.more(len(message.tokens), now - task.last_at)
             if not task.gained:
@@ -36,7 +36,7 @@ class FleetMetrics:
         moves = self._metrics.failovers if task.sent else self._metrics.retries
         moves.labels(cause).inc()
         kind = "failover" if task.sent else "retry"
-        task.ticket.moves.append((time.monotonic(), kind, {"cause": cause, "from": task.replica}))
+        task.handle.moves.append((time.monotonic(), kind, {"cause": cause, "from": task.replica}))
 
     def ended(self, task: EngineTask, finish: str, now: float) -> None:
         if task.shadow:
@@ -45,7 +45,7 @@ class FleetMetrics:
         if finish == "cancelled":
             self._metrics.cancelled.inc()
         elif finish:
-            self._metrics.model(task.version).end(finish, now - task.asked_at)
+            self._metrics.model(task.version).end(finish, now - task.submitted_at)
 
     def connected(self, link: EngineLink) -> None:
         self._metrics.replica(link.replica.name).connected.set(1)
@@ -56,5 +56,5 @@ class FleetMetrics:
         else:
             self._metrics.replica(link.replica.name).gone()
 
-    def told(self, link: EngineLink, load: EngineLoad) -> None:
-        self._metrics.replica(link.replica.name).tell(load)
+    def reported(self, link: EngineLink, load: EngineLoad) -> None:
+        self._metrics.replica(link.replica.name).update(load)

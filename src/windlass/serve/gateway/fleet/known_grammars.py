@@ -1,14 +1,14 @@
-"""Forms by which an engine has written: no other engine needs to try them for harm first."""
+"""Grammars that an engine has used successfully: other engines need not test them in a trial process."""
 
 from __future__ import annotations
 
 from windlass.spec.protocol.wire import Generate, Grammar, Work
 
-MAX_FORMS = 64
+MAX_GRAMMARS = 64
 
 
-class Forms:
-    """The latest of them."""
+class KnownGrammars:
+    """The most recent of these grammars."""
 
     def __init__(self) -> None:
         self._tried: dict[Grammar, None] = {}
@@ -17,8 +17,8 @@ class Forms:
         return isinstance(request, Generate) and request.grammar in self._tried
 
     def note(self, request: Work) -> None:
-        """Remember the form of a request that has gained a token."""
+        """Remember the grammar of a request that has produced a token."""
         if isinstance(request, Generate) and request.grammar is not None:
             self._tried[request.grammar] = None
-            if len(self._tried) > MAX_FORMS:
+            if len(self._tried) > MAX_GRAMMARS:
                 del self._tried[next(iter(self._tried))]

@@ -1,4 +1,4 @@
-"""The links to all replicas of the routing table: who is there, who may be asked, who is asked."""
+"""The links to all replicas of the routing table: which are connected, and which may take a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.spec.protocol.wire import Generate, ModelInfo
 
 
 class ReplicaPool:
-    """One link for each replica, for as long as it is in the table."""
+    """One link for each replica of the routing table."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -26,7 +26,7 @@ class ReplicaPool:
         return iter(list(self._links.values()))
 
     def apply(self, replicas: Sequence[RoutedReplica]) -> None:
-        """Begin with new replicas, note the states of others, let go of those that are not named."""
+        """Connect to new replicas, update the states of known ones, drop those that are not listed."""
         wanted = {replica.name: replica for replica in replicas}
         for name in self._links.keys() - wanted.keys():
             self._links.pop(name).close()
@@ -44,7 +44,7 @@ class ReplicaPool:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     def note(self, link: EngineLink) -> None:
-        """Remember what a replica says of its models; that is still true when it is gone."""
+        """Remember what a replica reports about its models; it stays valid when the replica is gone."""
         assert link.ready is not None
         for model in link.replica.models:
             self._known[model] = link.ready.about(model)
@@ -53,23 +53,23 @@ class ReplicaPool:
         return self._known.get(version)
 
     def alive(self) -> set[str]:
-        """Return the versions that have a replica which answers."""
+        """Return the versions that have a replica that takes requests."""
         return {model for link in self._links.values() if link.takes for model in link.replica.models}
 
-    def room(self, version: str) -> EngineCapacity:
-        """Return what the replicas that take requests for a version have."""
+    def capacity(self, version: str) -> EngineCapacity:
+        """Return the capacity of the replicas that take requests for a version."""
         able = self._able(version)
         slots = sum(link.ready.slots for link in able if link.ready is not None)
         return EngineCapacity(slots, max((link.memory for link in able), default=0.0))
 
     def candidates(self, task: EngineTask, version: str) -> list[EngineLink]:
-        """Return the replicas that may be asked; those that are unwell only where there is no other."""
+        """Return the replicas that may take a task; unhealthy ones only if there is no other."""
         fresh = [link for link in self._able(version) if link.replica.name not in task.avoid]
         return [link for link in fresh if link.replica.state == "ready"] or fresh
 
     def leaving(self, task: EngineTask) -> list[EngineLink]:
-        """Return the replicas that are about to go and may be asked once more: by who was sent to their
-        version before it left, and has nobody else to ask. They end when nothing is under way there."""
+        """Return the draining replicas of a task's version: the last resort of a task that was routed to the
+        version before it was removed. They end when they have nothing in progress."""
         alive = [link for link in self._links.values() if link.is_alive and not task.shadow]
         return [
             link
@@ -78,7 +78,7 @@ class ReplicaPool:
         ]
 
     def choose(self, task: EngineTask, links: Sequence[EngineLink]) -> EngineLink:
-        """Return the one of several replicas that a task goes to."""
+        """Choose one of several replicas for a task."""
         if len(links) == 1:
             return links[0]
         request = task.request

@@ -1,4 +1,4 @@
-"""What the gateway tells the supervisor: how answers ended, whom it doubts, how much is asked for."""
+"""The gateway's reports to the supervisor: outcomes of answers, suspect replicas, demand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from windlass.serve.gateway.fleet.request_handle import EngineTask
 from windlass.spec.protocol.routing import AnswerOutcome, Demand, Outcomes, Suspect, VersionDemand
 
 MAX_OUTCOMES = 10_000
-"""While nobody collects them, only the latest are kept."""
+"""Without a connection to the supervisor, only the latest are kept."""
 
 
 class Reports:
-    """Gathers; `take` hands over what there is to say and begins afresh."""
+    """Collects reports; `take` returns them and starts again."""
 
     def __init__(self) -> None:
         self._outcomes: deque[AnswerOutcome] = deque(maxlen=MAX_OUTCOMES)
@@ -40,7 +40,7 @@ class Reports:
         self._refused[version] += 1
 
     async def wait(self, max_s: float) -> None:
-        """Wait until something is urgent, or for so long."""
+        """Wait until there is an urgent report, at most `max_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max_s):
                 await self._urgent.wait()
@@ -49,15 +49,15 @@ class Reports:
     def take(
         self, tasks: Iterable[EngineTask], alive: Iterable[str], revision: int = 0
     ) -> list[Outcomes | Suspect | Demand]:
-        """Return everything that there is to say, the most urgent first."""
-        said: list[Outcomes | Suspect | Demand] = [*self._suspects]
+        """Return all reports, the most urgent first."""
+        reports: list[Outcomes | Suspect | Demand] = [*self._suspects]
         if self._outcomes:
-            said.append(Outcomes(list(self._outcomes)))
-        said.append(demand_of(tasks, self._refused, alive, revision))
+            reports.append(Outcomes(list(self._outcomes)))
+        reports.append(demand_of(tasks, self._refused, alive, revision))
         self._suspects.clear()
         self._outcomes.clear()
         self._refused.clear()
-        return said
+        return reports
 
 
 def outcome_of(task: EngineTask, *, code: str, finish: str) -> AnswerOutcome:
@@ -67,7 +67,7 @@ def outcome_of(task: EngineTask, *, code: str, finish: str) -> AnswerOutcome:
         version=task.version,
         replica=task.replica,
         code=code,
-        first_token_s=task.first_at - task.asked_at if written else 0.0,
+        first_token_s=task.first_at - task.submitted_at if written else 0.0,
         per_token_s=spent_s / (written - 1) if written > 1 else 0.0,
         tokens=written,
         repetition=repetition(task.sent),
@@ -77,7 +77,7 @@ def outcome_of(task: EngineTask, *, code: str, finish: str) -> AnswerOutcome:
 
 
 def repetition(tokens: Sequence[int]) -> float:
-    """Return which part of the pairs of neighbours had occurred before in the same answer."""
+    """Return the share of token bigrams that occurred before in the same answer."""
     pairs = list(pairwise(tokens))
     return 1.0 - len(set(pairs)) / len(pairs) if pairs else 0.0
 
@@ -92,7 +92,7 @@ def demand_of(
         waiting[task.version] += not task.first_at
     versions = {*in_flight, *refused} - {""}
     return Demand(
-        {each: VersionDemand(in_flight[each], waiting[each], refused[each]) for each in sorted(versions)},
+        {name: VersionDemand(in_flight[name], waiting[name], refused[name]) for name in sorted(versions)},
         refused[""],
         sorted(alive),
         revision,

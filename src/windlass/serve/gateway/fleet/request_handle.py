@@ -1,4 +1,4 @@
-"""What one HTTP request waits for, and what it would take to go on with it elsewhere."""
+"""The handle of one HTTP request at the fleet, and the state that another replica needs to continue it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Answer = Tokens | PromptScores | EmbeddingVectors
 
 @dataclass(eq=False, slots=True)
 class EngineTask:
-    """One answer in the making: everything that another replica needs in order to go on with it."""
+    """One answer in progress, with everything that another replica needs to continue it."""
 
     request: Work
-    ticket: RequestHandle
+    handle: RequestHandle
     place: int
-    asked_at: float
+    submitted_at: float
     fallbacks: list[str] = field(default_factory=list)
-    """Other versions with the same vocabulary, which may answer where this one cannot."""
+    """Other versions with the same vocabulary, which may answer if this one cannot."""
     shadow: bool = False
     sent: list[int] = field(default_factory=list)
     scored: bool = False
     """Whether the scores of the prompt have been sent."""
     attempts: int = 0
     gained: bool = False
-    """Whether the attempt at hand has brought anything."""
+    """Whether the current attempt has produced anything."""
     fruitless: int = 0
-    """How many engines in a row ended before they had said anything about it."""
+    """How many engines in a row ended before they produced anything for it."""
     placed_at: float = 0.0
-    form_tried: bool = False
+    grammar_tried: bool = False
     idle_moves: int = 0
-    """How often in a row it changed its replica and nothing had come of it."""
+    """How often in a row it changed its replica without progress."""
     avoid: set[str] = field(default_factory=set)
     """Replicas that failed it."""
     replica: str = ""
@@ -51,7 +51,7 @@ class EngineTask:
 
     @property
     def id(self) -> str:
-        """The name of the attempt at hand; what is still said about earlier ones is not meant."""
+        """The id of the current attempt; late messages about earlier attempts have other ids."""
         return f"{self.request.id}~{self.attempts}" if self.attempts > 1 else self.request.id
 
     @property
@@ -59,9 +59,9 @@ class EngineTask:
         return self.request.tokens if isinstance(self.request, Generate) else self.request.inputs[0]
 
     def order(self, model: str) -> Work:
-        """Return what to ask the next replica for: the rest."""
+        """Return the request for the next replica: the rest of the answer."""
         request = self.request
-        if isinstance(request, Generate) and self.form_tried:
+        if isinstance(request, Generate) and self.grammar_tried:
             request = msgspec.structs.replace(request, grammar_tried=True)
         if isinstance(request, Generate) and (self.sent or self.scored):
             return msgspec.structs.replace(
@@ -76,32 +76,32 @@ class EngineTask:
         return msgspec.structs.replace(request, id=self.id, model=model)
 
     def take(self, message: Answer, now: float) -> None:
-        """Note what has come, and pass it on."""
+        """Note a message of the engine, and pass it to the handle."""
         self.gained, self.fruitless, self.idle_moves = True, 0, 0
         if isinstance(message, Tokens):
             self.sent += message.tokens
             self.first_at, self.last_at = self.first_at or now, now
         elif isinstance(message, PromptScores):
             self.scored = True
-        self.ticket.put(self.place, message)
+        self.handle.put(self.place, message)
 
 
 class RequestHandle:
     """The messages of all answers to one HTTP request, in order of arrival.
 
-    The queue can hold the whole answer (max_tokens bounds it), so a slow client never holds up the
-    reading of other clients' messages. Closing the ticket cancels what is unfinished.
+    The queue can hold the whole answer (max_tokens bounds it), so a slow client never delays the messages of
+    other clients. Closing the handle cancels what is unfinished.
     """
 
     def __init__(self, forget: Callable[[EngineTask], None]) -> None:
         self.tokens = 0
-        """How many the engines have written."""
+        """Tokens that the engines have generated."""
         self.queued_s = 0.0
         """How long the first answer waited for a slot of its engine."""
         self.reason = ""
-        """Why the last answer that came to its end did so."""
+        """The finish reason of the last finished answer."""
         self.moves: list[tuple[float, str, dict[str, str]]] = []
-        """When an answer changed its replica, whether before or after its first token, and why."""
+        """Changes of replica: time, "retry" (before the first token) or "failover", and attributes."""
         self.tasks: list[EngineTask] = []
         self._at_first: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
@@ -112,7 +112,7 @@ class RequestHandle:
 
     @property
     def served_by(self) -> str:
-        """The version that answers; where a standby had to take over, that one."""
+        """The version that answers; after a fall-back, the standby."""
         return self.tasks[0].version
 
     @property
@@ -120,20 +120,20 @@ class RequestHandle:
         return self.tasks[0].replica
 
     async def next(self, patience_s: float | None = None) -> list[tuple[int, Answer]]:
-        """Return all messages that are there, with the places of their answers; none if none came in time."""
+        """Return all messages that have arrived, with the index of their answer; none after the timeout."""
         if not self._arrived and self._error is None:
-            await self._anything(patience_s)
+            await self._wait(patience_s)
         if not self._arrived and self._error is not None:
             raise self._error
         arrived, self._arrived = self._arrived, []
         return arrived
 
     def at_first(self, call: Callable[[], None]) -> None:
-        """Have something called once, when the first token of any answer is there."""
+        """Call a function once, at the first token of any answer."""
         self._at_first.append(call)
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Have something called once, when the ticket is closed."""
+        """Call a function once, when the handle is closed."""
         self._at_end.append(call)
 
     def put(self, place: int, message: Answer) -> None:
@@ -151,7 +151,7 @@ class RequestHandle:
         self._wake()
 
     def finish(self, place: int) -> None:
-        """Want no more of one answer."""
+        """Cancel one answer."""
         self._forget(self.tasks[place])
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class RequestHandle:
         while self._at_end:
             self._at_end.pop()()
 
-    async def _anything(self, patience_s: float | None) -> None:
+    async def _wait(self, patience_s: float | None) -> None:
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = None if patience_s is None else loop.call_later(patience_s, self._wake)

@@ -1,4 +1,4 @@
-"""The gateway's end of the line to its supervisor: routing tables in, reports out."""
+"""The gateway's connection to its supervisor: routing tables in, reports out."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FIRST_S = 60.0
 
 
 async def first_routing(path: Path) -> Routing:
-    """Ask the supervisor what is to be served, before anything else."""
+    """Get the first routing table from the supervisor."""
     async with asyncio.timeout(FIRST_S):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:
             return await _next(reader)
         except asyncio.IncompleteReadError:
-            raise BadInput(f"{path}: the supervisor does not say what is served") from None
+            raise BadInput(f"{path}: the supervisor closed the connection without a routing table") from None
         finally:
             writer.close()
 
 
 class SupervisorClient:
-    """Keeps the line open; a supervisor that is gone takes its gateways along, by other means."""
+    """Keeps the connection open. If the supervisor ends, the gateway notices that elsewhere and ends too."""
 
     def __init__(
         self, path: Path, name: str, fleet: ReplicaFleet, apply: Callable[[Routing], Awaitable[None]]
@@ -60,8 +60,8 @@ class SupervisorClient:
     async def _report(self, writer: asyncio.StreamWriter) -> None:
         while True:
             reports = self._fleet.reports
-            said = reports.take(self._fleet.tasks, self._fleet.alive(), self._fleet.revision)
-            writer.write(b"".join(frame(message) for message in said))
+            messages = reports.take(self._fleet.tasks, self._fleet.alive(), self._fleet.revision)
+            writer.write(b"".join(frame(message) for message in messages))
             await writer.drain()
             await reports.wait(REPORT_S)
 

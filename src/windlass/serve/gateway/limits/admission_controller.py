@@ -1,8 +1,7 @@
-"""Lets requests in: while the service does full work, in time, and within everybody's limits.
+"""Admits requests by brown-out level, waiting time and the caller's limits.
 
-admit: brown-out -> time (wait, deadline) -> limits -> a grant. None of it waits for I/O but the last, and
-that only where the database may have room to lend. The newest is refused first: what was let in keeps its
-place.
+admit: brown-out -> time (wait, deadline) -> limits -> a grant. Only the limits may wait for I/O, and only if
+the database may have quota left to lease. New requests are refused first; admitted ones keep their place.
 """
 
 from __future__ import annotations
@@ -20,173 +19,173 @@ from windlass.serve.gateway.limits import brown_out, limit_errors
 from windlass.serve.gateway.limits.backlog import Backlog
 from windlass.serve.gateway.limits.estimate import LoadAhead, WaitEstimate
 from windlass.serve.gateway.limits.limit_rules import LimitRules
-from windlass.serve.gateway.limits.quota_client import HeldQuota, QuotaClient, QuotaShare, Short
+from windlass.serve.gateway.limits.quota_client import HeldQuota, QuotaClient, QuotaExceeded, QuotaShare
 from windlass.serve.gateway.limits.request_cost import EngineCapacity, RequestCost
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.records.bucket import Kind, Rule
-from windlass.serve.records.quotas import Name, standings
+from windlass.serve.records.quotas import Name, quota_states
 from windlass.spec.errors import StoreFailed
 from windlass.spec.limits import ServeLimits
 from windlass.store.database import Database
 
-LOOK_EVERY_S = 0.25
+STEP_S = 0.25
 BROWN_OUT = b"x-windlass-brown-out"
 
 
 class AdmissionController:
-    """Admission for one gateway; `holder` is a name that no other gateway of the database has."""
+    """Admission for one gateway; `holder` names it in the database and must be unique there."""
 
     def __init__(
         self,
         settings: ServeLimits,
         database: Database | None,
-        room: Callable[[str], EngineCapacity],
+        capacity: Callable[[str], EngineCapacity],
         metrics: Metrics,
         *,
         holder: str,
         gateways: int = 1,
     ) -> None:
-        self._settings, self._room, self._metrics = settings, room, metrics
+        self._settings, self._capacity, self._metrics = settings, capacity, metrics
         self._gateways, self._database = gateways, database
-        self._book = LimitRules(settings, database)
-        self._treasury = QuotaClient(database, holder)
-        self._lines: defaultdict[str, Backlog] = defaultdict(Backlog)
-        self._lately = brown_out.Lately()
-        self._rung = brown_out.Rung()
+        self._limit_rules = LimitRules(settings, database)
+        self._quota_client = QuotaClient(database, holder)
+        self._backlogs: defaultdict[str, Backlog] = defaultdict(Backlog)
+        self._recent = brown_out.RecentRequests()
+        self._brown_out = brown_out.BrownOutState()
 
     @property
     def level(self) -> int:
-        """The level of the brown-out ladder that is in force."""
-        return self._rung.level
+        """The current brown-out level."""
+        return self._brown_out.level
 
-    async def admit(self, caller: Caller, wish: RequestCost) -> Admitted:
-        """Grant room, or raise ApiError with the time after which it is worth asking again."""
-        line = self._lines[wish.model]
+    async def admit(self, caller: Caller, cost: RequestCost) -> Admitted:
+        """Admit a request, or raise ApiError with the time after which to retry."""
+        backlog = self._backlogs[cost.model]
         try:
-            load = self._check_time(wish, line, caller.tenant)
-            admitted = Admitted(line, wish, load, self.level, caller.tenant)
+            load = self._check_time(cost, backlog, caller.tenant)
+            admitted = Admitted(backlog, cost, load, self.level, caller.tenant)
             try:
-                admitted.took(await self._take(caller, wish))
+                admitted.took(await self._take(caller, cost))
             except BaseException:
                 admitted.settle(0)
                 raise
         except ApiError as error:
             self._metrics.refused.labels(error.code).inc()
             raise
-        self._lately.count(wish.priority, time.monotonic(), let_in=True)
+        self._recent.count(cost.priority, time.monotonic(), admitted=True)
         return admitted
 
-    def estimate(self, wish: RequestCost) -> WaitEstimate:
-        """Say how long a request would take that came now."""
-        line = self._lines[wish.model]
-        return line.pace.estimate(wish, self._load(wish.model, line))
+    def estimate(self, cost: RequestCost) -> WaitEstimate:
+        """Return how long a request that arrives now would take."""
+        backlog = self._backlogs[cost.model]
+        return backlog.speed.estimate(cost, self._load(cost.model, backlog))
 
     async def left(self, caller: Caller) -> list[tuple[Name, Rule, float]]:
-        """Say what is left of every budget that a caller's requests take from, parts lent out included."""
-        rules = dict(await self._book.rules(caller))
+        """Return what is left of every budget of a caller, including what is leased to gateways."""
+        rules = dict(await self._limit_rules.rules(caller))
         if self._database is None or not rules:
             return []
-        found = await asyncio.to_thread(standings, self._database, rules)
+        found = await asyncio.to_thread(quota_states, self._database, rules)
         return [(each.name, rules[each.name], each.left + each.lent) for each in found]
 
     async def run(self) -> None:
-        """Keep what is held of shared budgets, and the level, for as long as the gateway lives."""
+        """Renew the quota leases and update the brown-out level while the gateway runs."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._treasury.run())
+            group.create_task(self._quota_client.run())
             group.create_task(self._watch())
 
     def step(self, now: float) -> None:
-        """Decide on the level."""
+        """Update the brown-out level."""
         waits = [
-            line.pace.estimate(RequestCost(model, 1, 0, 1), self._load(model, line)).wait_s
-            for model, line in self._lines.items()
+            backlog.speed.estimate(RequestCost(model, 1, 0, 1), self._load(model, backlog)).wait_s
+            for model, backlog in self._backlogs.items()
         ]
-        memory = max((self._room(model).memory for model in self._lines), default=0.0)
-        pressure = self._lately.pressure(
+        memory = max((self._capacity(model).memory for model in self._backlogs), default=0.0)
+        pressure = self._recent.pressure(
             now, wait=max(waits, default=0.0) / self._settings.wait, memory=memory
         )
-        self._rung = brown_out.decide(self._rung, pressure, self._settings.brown_out, now)
-        self._metrics.brownout.set(self._rung.level)
+        self._brown_out = brown_out.decide(self._brown_out, pressure, self._settings.brown_out, now)
+        self._metrics.brownout.set(self._brown_out.level)
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(STEP_S)
             self.step(time.monotonic())
 
-    def _check_time(self, wish: RequestCost, line: Backlog, tenant: str) -> LoadAhead:
-        """Refuse what the ladder leaves out, what would wait too long, and what would be too late."""
-        load = self._load(wish.model, line)
-        before_s = load.unread_s * line.share_before(tenant, wish.prompt_tokens)
-        estimate = line.pace.estimate(wish, msgspec.structs.replace(load, unread_s=before_s))
-        error = limit_errors.less(self.level, wish, self._settings.brown_out.calm)
+    def _check_time(self, cost: RequestCost, backlog: Backlog, tenant: str) -> LoadAhead:
+        """Raise ApiError if the brown-out level excludes a request, or if it would take too long."""
+        load = self._load(cost.model, backlog)
+        before_s = load.unread_s * backlog.share_before(tenant, cost.prompt_tokens)
+        estimate = backlog.speed.estimate(cost, msgspec.structs.replace(load, unread_s=before_s))
+        error = limit_errors.excluded_by(self.level, cost, self._settings.brown_out.calm)
         if error is None and estimate.wait_s > self._settings.wait:
-            error = limit_errors.no_time(estimate, self._settings.wait)
+            error = limit_errors.queue_full(estimate, self._settings.wait)
         if error is not None:
-            self._lately.count(wish.priority, time.monotonic(), no_room=True)
+            self._recent.count(cost.priority, time.monotonic(), refused=True)
             try:
                 raise error
             finally:
-                del error  # or it and this frame would hold each other, until somebody looks for cycles
-        if wish.deadline_s is not None and estimate.whole_s > wish.deadline_s:
-            raise limit_errors.too_late(estimate, wish.deadline_s)
+                del error  # breaks the reference cycle of the exception and this frame
+        if cost.deadline_s is not None and estimate.whole_s > cost.deadline_s:
+            raise limit_errors.deadline_unreachable(estimate, cost.deadline_s)
         return load
 
-    def _load(self, model: str, line: Backlog) -> LoadAhead:
-        """Say what is under way here; of the slots, this gateway counts on its part.
+    def _load(self, model: str, backlog: Backlog) -> LoadAhead:
+        """Return the load ahead of a new request; this gateway counts on its share of the slots.
 
-        Where no engine is connected, nothing is said of time: the fleet has patience of its own.
+        Without a connected engine there is no estimate: the fleet waits for an engine by its own timeout.
         """
-        slots = self._room(model).slots
+        slots = self._capacity(model).slots
         if not slots:
             return LoadAhead()
-        return LoadAhead(line.answers, line.unread_s(time.monotonic()), max(1, slots // self._gateways))
+        return LoadAhead(backlog.answers, backlog.unread_s(time.monotonic()), max(1, slots // self._gateways))
 
-    async def _take(self, caller: Caller, wish: RequestCost) -> list[HeldQuota]:
-        """Take what the request needs of every budget."""
+    async def _take(self, caller: Caller, cost: RequestCost) -> list[HeldQuota]:
+        """Take what the request needs from every budget."""
         try:
-            rules = await self._book.rules(caller)
+            rules = await self._limit_rules.rules(caller)
             if not rules:
                 return []
-            amounts = amounts_of(wish)
-            return await self._treasury.take(
+            amounts = amounts_of(cost)
+            return await self._quota_client.take(
                 [QuotaShare(name, rule, amounts[name.kind]) for name, rule in rules if amounts[name.kind]]
             )
         except StoreFailed:
-            raise limit_errors.away() from None
-        except Short as error:
-            raise limit_errors.short(error) from None
+            raise limit_errors.database_unavailable() from None
+        except QuotaExceeded as error:
+            raise limit_errors.quota_exceeded(error) from None
 
 
-def amounts_of(wish: RequestCost) -> dict[Kind, float]:
-    """Return what a request takes of each kind of budget: tokens as many as there may be, at most."""
-    tokens = wish.prompt_tokens + wish.max_tokens
+def amounts_of(cost: RequestCost) -> dict[Kind, float]:
+    """Return what a request takes from each kind of budget; tokens at their maximum."""
+    tokens = cost.prompt_tokens + cost.max_tokens
     return {
         "requests": 1,
         "tokens_minute": tokens,
         "tokens_day": tokens,
         "concurrent": 1,
         "queue": 1,
-        "queue_tokens": wish.prompt_tokens,
+        "queue_tokens": cost.prompt_tokens,
     }
 
 
 class Admitted:
-    """Room that one request has, and what is learned from it."""
+    """The grant of one request; it returns unused quota and teaches the estimates."""
 
     def __init__(
-        self, line: Backlog, wish: RequestCost, load: LoadAhead, level: int = 0, tenant: str = ""
+        self, backlog: Backlog, cost: RequestCost, load: LoadAhead, level: int = 0, tenant: str = ""
     ) -> None:
-        self._line, self._wish, self._level, self._tenant = line, wish, level, tenant
+        self._backlog, self._cost, self._level, self._tenant = backlog, cost, level, tenant
         self._taken: Sequence[HeldQuota] = ()
         self._flows: Sequence[HeldQuota] = ()
-        """Those that fill with time, of which callers are told."""
+        """Quotas that refill with time; the response headers report these."""
         self._at = time.monotonic()
         self._first_at: float | None = None
-        line.came(wish, self._at, tenant)
-        self._has_slot = load.answers + wish.answers <= load.slots
+        backlog.came(cost, self._at, tenant)
+        self._has_slot = load.answers + cost.answers <= load.slots
 
     def took(self, taken: Sequence[HeldQuota]) -> None:
-        """Hold parts of budgets; that a request came is spent at once."""
+        """Hold quotas; the quota for the number of requests is spent at once."""
         self._taken = taken
         self._flows = [each for each in taken if each.part.rule.fills != "permits"]
         for each in taken:
@@ -195,29 +194,29 @@ class Admitted:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Tell the level, if there is one, and the rate or quota that is nearest to its end."""
-        told = [(BROWN_OUT, b"%d" % self._level)] if self._level else []
+        """Return headers: the brown-out level, if above 0, and the quota with the smallest share left."""
+        headers = [(BROWN_OUT, b"%d" % self._level)] if self._level else []
         now = time.monotonic()
         if self._flows:
-            shares = [taken.left(now) / taken.part.rule.most for taken in self._flows]
-            told += self._flows[shares.index(min(shares))].headers(now)
-        return told
+            shares = [taken.left(now) / taken.part.rule.capacity for taken in self._flows]
+            headers += self._flows[shares.index(min(shares))].headers(now)
+        return headers
 
     def began(self) -> None:
         self._first_at = now = time.monotonic()
-        self._line.began(self._at, self._wish, now, has_slot=self._has_slot, tenant=self._tenant)
+        self._backlog.began(self._at, self._cost, now, has_slot=self._has_slot, tenant=self._tenant)
         for taken in self._taken:
             if taken.part.name.kind in ("queue", "queue_tokens"):
                 taken.settle(0)
 
     def settle(self, tokens: int) -> None:
         now = time.monotonic()
-        self._line.answers -= self._wish.answers
+        self._backlog.answers -= self._cost.answers
         if self._first_at is None:
-            self._line.read(self._wish, self._tenant)
+            self._backlog.read(self._cost, self._tenant)
         else:
-            written = tokens - self._wish.prompt_tokens
-            self._line.pace.ended(self._wish, now - self._first_at, written)
+            written = tokens - self._cost.prompt_tokens
+            self._backlog.speed.ended(self._cost, now - self._first_at, written)
         for taken in self._taken:
             if taken.is_open:
                 taken.settle(tokens if taken.part.name.kind in ("tokens_minute", "tokens_day") else 0)

@@ -1,10 +1,10 @@
-"""What one gateway has under way at one version of a model, as one line before a single reader of prompts.
+"""Estimated prefill backlog of one model version at this gateway, as one FIFO server.
 
-Engines read prompts one after another, more or less, so the time from one first token to the next is how long
-a prompt took. Where a version has several replicas, it is what they take together.
+Engines prefill prompts nearly in sequence, so the time between two first tokens is the time of a prefill. If
+a version has several replicas, it is their joint rate.
 
-Of several tenants they read in turns, so a request does not wait for all that one other tenant has sent, but
-for as much of each other's as is read of its own tenant's, itself included.
+Engines take turns between tenants. So a request does not wait for all prompts of another tenant, but only for
+as many tokens of it as its own tenant has waiting, itself included.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ from windlass.serve.gateway.limits.request_cost import RequestCost
 
 @dataclass
 class Backlog:
-    """What this gateway has under way at one version, and how quickly it goes."""
+    """The requests in progress at one version, and the speed of its engines."""
 
-    pace: EngineSpeed = field(default_factory=EngineSpeed)
+    speed: EngineSpeed = field(default_factory=EngineSpeed)
     answers: int = 0
     unread: int = 0
     unread_tokens: int = 0
-    """Requests without a first token yet, and their prompts."""
+    """Requests without a first token, and the tokens of their prompts."""
     unread_of: Counter[str] = field(default_factory=Counter)
-    """Those prompts by tenant."""
+    """The same tokens by tenant."""
     read_at: float = 0.0
-    """When all prompts will be read, if engines go on as they did."""
+    """When all prompts will be prefilled at the current speed."""
     began_at: float = 0.0
-    """When a first token came last."""
+    """The time of the last first token."""
 
-    def came(self, wish: RequestCost, now: float, tenant: str = "") -> None:
-        self.answers += wish.answers
+    def came(self, cost: RequestCost, now: float, tenant: str = "") -> None:
+        self.answers += cost.answers
         self.unread += 1
-        self.unread_tokens += wish.prompt_tokens
-        self.unread_of[tenant] += wish.prompt_tokens
-        self.read_at = max(now, self.read_at) + self.pace.reading_s(wish.prompt_tokens)
+        self.unread_tokens += cost.prompt_tokens
+        self.unread_of[tenant] += cost.prompt_tokens
+        self.read_at = max(now, self.read_at) + self.speed.reading_s(cost.prompt_tokens)
 
     def began(
-        self, asked_at: float, wish: RequestCost, now: float, *, has_slot: bool, tenant: str = ""
+        self, arrived_at: float, cost: RequestCost, now: float, *, has_slot: bool, tenant: str = ""
     ) -> None:
-        """Note a first token: its prompt was read since it came, or since the one before it was."""
-        if has_slot:  # otherwise the time says more about others' answers than about this prompt
-            self.pace.began(now - max(asked_at, self.began_at), wish.prompt_tokens)
+        """Note a first token: its prefill began when it arrived, or when the prefill before it ended."""
+        if has_slot:  # otherwise it waited for a slot, and the time is not that of its prefill
+            self.speed.began(now - max(arrived_at, self.began_at), cost.prompt_tokens)
         self.began_at = now
-        self.read(wish, tenant)
+        self.read(cost, tenant)
 
-    def read(self, wish: RequestCost, tenant: str = "") -> None:
-        """Wait for one request less."""
+    def read(self, cost: RequestCost, tenant: str = "") -> None:
+        """Remove one request from the backlog."""
         self.unread -= 1
-        self.unread_tokens -= wish.prompt_tokens
-        self.unread_of[tenant] -= wish.prompt_tokens
+        self.unread_tokens -= cost.prompt_tokens
+        self.unread_of[tenant] -= cost.prompt_tokens
         if not self.unread_of[tenant]:
             del self.unread_of[tenant]
         if not self.unread:
             self.read_at = 0.0
 
     def unread_s(self, now: float) -> float:
-        """Return how long prompts are read yet; where that is late, all but one are not begun with."""
+        """Return the seconds until all prompts are prefilled; if overdue, the time of all prompts but one."""
         if not self.unread:
             return 0.0
-        surely = self.unread_tokens * (self.unread - 1) / self.unread * self.pace.read_s.value
+        surely = self.unread_tokens * (self.unread - 1) / self.unread * self.speed.read_s.value
         return max(self.read_at - now, surely)
 
     def share_before(self, tenant: str, prompt_tokens: int) -> float:
-        """Return the part of what is unread that is read before a prompt of a tenant."""
+        """Return the share of the backlog that is prefilled before a new prompt of a tenant."""
         own = self.unread_of.get(tenant, 0)
         turns = own + prompt_tokens + START_TOKENS
-        before = own + sum(min(each, turns) for other, each in self.unread_of.items() if other != tenant)
+        before = own + sum(min(tokens, turns) for other, tokens in self.unread_of.items() if other != tenant)
         return min(1.0, before / self.unread_tokens) if self.unread_tokens > 0 else 1.0

@@ -1,14 +1,13 @@
-"""How much less is done when too much is asked for, step by step, and when it is done again.
+"""Brown-out: how far the service reduces its work under overload, level by level.
 
-    level 1   requests begin to wait            no copies in the shadow
-    level 2   some find no room                 one answer a request, no alternatives beside tokens, and a
-                                                quarter of the usual length where none was asked for
-    level 3   those of priority 0 would fill    nothing of a priority below 0
-              the engines alone
-    level 4   those above 0 would, alone        nothing of a priority of 0 or below
+    level 1   requests begin to wait                    no shadow copies
+    level 2   some requests are refused                 one answer per request, no logprob alternatives, and
+                                                        a quarter of the default answer length
+    level 3   priority 0 and above fill the engines     no requests with a priority below 0
+    level 4   priorities above 0 fill the engines       no requests with a priority of 0 or below
 
-A class is refused altogether only where more important ones take all there is, so no level leaves engines
-idle. Up at once, down one level after a calm time.
+A class is refused only if more important classes use the whole capacity, so no level leaves engines idle. The
+level rises at once and falls by one after a calm time.
 """
 
 from __future__ import annotations
@@ -18,86 +17,88 @@ from dataclasses import dataclass, field
 
 from windlass.spec.limits import BrownOut
 
-MEMORY_S = 2.0
-"""Over which requests are counted."""
-FEWEST = 2.0
-"""Requests lately, before shares of them mean anything."""
+DECAY_S = 2.0
+"""Time constant over which requests are counted."""
+MIN_REQUESTS = 2.0
+"""With fewer recent requests, their shares mean nothing."""
 
 
 @dataclass(frozen=True)
 class Pressure:
-    """What is asked for, against what can be done."""
+    """Demand compared with capacity."""
 
     wait: float = 0.0
-    """How long the next request would wait, as a share of what may be waited."""
+    """The wait of the next request, as a share of the maximum wait."""
     refused: float = 0.0
-    """The share of requests that found no room lately."""
+    """The share of recent requests that were refused for lack of capacity."""
     memory: float = 0.0
-    """The share of the engines' memory that running requests hold."""
+    """The share of the engines' KV cache that running requests hold."""
     firm: float = 0.0
-    """Requests of priority 0 and above, for each one that is let in."""
+    """Requests of priority 0 and above, per admitted request."""
     urgent: float = 0.0
-    """Requests above priority 0, for each one that is let in."""
+    """Requests above priority 0, per admitted request."""
 
 
 @dataclass(frozen=True)
-class Rung:
-    """The level in force, and since when there has been no cause for it."""
+class BrownOutState:
+    """The current level, and since when there has been no cause for it."""
 
     level: int = 0
     calm_since: float | None = None
 
 
-def decide(rung: Rung, pressure: Pressure, policy: BrownOut, now: float) -> Rung:
-    """Return the level from now on."""
+def decide(state: BrownOutState, pressure: Pressure, policy: BrownOut, now: float) -> BrownOutState:
+    """Return the next state."""
     cause = cause_of(pressure, policy)
-    if cause >= rung.level:
-        return Rung(cause)
-    if rung.calm_since is None:
-        return Rung(rung.level, now)
-    if now - rung.calm_since < policy.calm:
-        return rung
-    return Rung(rung.level - 1, now)
+    if cause >= state.level:
+        return BrownOutState(cause)
+    if state.calm_since is None:
+        return BrownOutState(state.level, now)
+    if now - state.calm_since < policy.calm:
+        return state
+    return BrownOutState(state.level - 1, now)
 
 
 def cause_of(pressure: Pressure, policy: BrownOut) -> int:
-    """Return the level that there is a cause for right now."""
+    """Return the level that the pressure calls for."""
     if pressure.refused > policy.refused:
         return 4 if pressure.urgent >= 1 else 3 if pressure.firm >= 1 else 2
     return int(pressure.wait >= policy.wait or pressure.memory >= policy.memory)
 
 
 @dataclass
-class Lately:
-    """Requests of the last seconds, older ones counting less."""
+class RecentRequests:
+    """Counts of recent requests, with exponential decay."""
 
-    came: float = 0.0
+    arrived: float = 0.0
     firm: float = 0.0
     urgent: float = 0.0
-    let_in: float = 0.0
-    no_room: float = 0.0
+    admitted: float = 0.0
+    refused: float = 0.0
     _at: float = field(default=0.0, repr=False)
 
-    def count(self, priority: int, now: float, *, let_in: bool = False, no_room: bool = False) -> None:
+    def count(self, priority: int, now: float, *, admitted: bool = False, refused: bool = False) -> None:
         self._fade(now)
-        self.came += 1
+        self.arrived += 1
         self.firm += priority >= 0
         self.urgent += priority > 0
-        self.let_in += let_in
-        self.no_room += no_room
+        self.admitted += admitted
+        self.refused += refused
 
     def pressure(self, now: float, *, wait: float, memory: float = 0.0) -> Pressure:
         self._fade(now)
-        if self.came < FEWEST:
+        if self.arrived < MIN_REQUESTS:
             return Pressure(wait, memory=memory)
-        let_in = max(self.let_in, 1.0)
-        return Pressure(wait, self.no_room / self.came, memory, self.firm / let_in, self.urgent / let_in)
+        admitted = max(self.admitted, 1.0)
+        return Pressure(
+            wait, self.refused / self.arrived, memory, self.firm / admitted, self.urgent / admitted
+        )
 
     def _fade(self, now: float) -> None:
-        kept = math.exp((self._at - now) / MEMORY_S)
+        kept = math.exp((self._at - now) / DECAY_S)
         self._at = now
-        self.came *= kept
+        self.arrived *= kept
         self.firm *= kept
         self.urgent *= kept
-        self.let_in *= kept
-        self.no_room *= kept
+        self.admitted *= kept
+        self.refused *= kept

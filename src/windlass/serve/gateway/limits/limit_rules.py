@@ -1,7 +1,7 @@
-"""Which limits apply to a caller: those of everybody, of its tenant and of its key.
+"""Which limits apply to a caller: those of the whole service, of its tenant and of its key.
 
-A tenant or key without limits of its own has those that the job file gives to each. Records come from the
-database, and from memory while nothing changed there, so most requests wait for nobody.
+A tenant or key without limits of its own has the defaults of the job file. Records are cached in memory until
+the database changes, so most requests need no query.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Rules = list[tuple[Name, Rule]]
 
 
 class LimitRules:
-    """The rules of one service."""
+    """The limits of all callers of one service."""
 
     def __init__(self, settings: ServeLimits, database: Database | None) -> None:
         self._settings, self._database = settings, database
         self._keys = ApiKeys(database) if database else None
         self._tenants = Tenants(database) if database else None
-        self._page: tuple[int | None, dict[tuple[str, str], Rules]] = (0, {})
+        self._cache: tuple[int | None, dict[tuple[str, str], Rules]] = (0, {})
 
     async def rules(self, caller: Caller) -> Rules:
-        """Return every budget that a request of this caller takes from."""
+        """Return every budget that a request of this caller uses."""
         revision = self._database.revision() if self._database else 0
-        if revision is None or revision != self._page[0]:
-            self._page = revision, {}
-        known = self._page[1]
+        if revision is None or revision != self._cache[0]:
+            self._cache = revision, {}
+        known = self._cache[1]
         whose = caller.key, caller.tenant
         found = known.get(whose)
         if found is None:
@@ -51,12 +51,12 @@ class LimitRules:
     def _find(self, caller: Caller) -> Rules:
         tenant = self._tenants.find(caller.tenant) if self._tenants and caller.tenant else None
         key = self._keys.by_id(caller.key) if self._keys and caller.key else None
-        each = self._settings
-        rules = _of(ALL, each.all)
+        defaults = self._settings
+        rules = _of(ALL, defaults.all)
         if caller.tenant:
-            rules += _of(f"tenant:{caller.tenant}", (tenant and tenant.limits) or each.tenant)
+            rules += _of(f"tenant:{caller.tenant}", (tenant and tenant.limits) or defaults.tenant)
         if caller.key:
-            rules += _of(f"key:{caller.key}", (key and key.limits) or each.key)
+            rules += _of(f"key:{caller.key}", (key and key.limits) or defaults.key)
         return rules
 
 

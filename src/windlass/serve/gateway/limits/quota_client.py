@@ -1,11 +1,11 @@
-"""The parts of shared budgets that this gateway holds: taken at once, exchanged in a thread ahead of need.
+"""This gateway's leases of shared budgets: spent without I/O, renewed in a thread ahead of need.
 
-take -> purses have it: no waiting, no I/O -> settle gives back what was not used
-     -> they may get it: the next exchange is awaited, a few milliseconds
-     -> they cannot:     Short, at once, with what is missing
+take -> the leases suffice:      no waiting, no I/O -> settle returns what was not used
+     -> they may be extended:    wait for the next exchange, a few milliseconds
+     -> they cannot be:          QuotaExceeded, at once, with what is missing
 
-An exchange is one transaction for all purses that need one. There is one at a time, so a database that is
-slow or away holds up only those who wait for it.
+An exchange is one transaction for all leases that need one. Only one runs at a time, so a slow or unreachable
+database delays only the requests that wait for it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ import msgspec
 
 from windlass.serve.gateway.limits.quota_lease import TERM_S, QuotaLease
 from windlass.serve.records.bucket import LeaseRequest, Rule
-from windlass.serve.records.quotas import Name, Received, UnsharedQuotas, trade
+from windlass.serve.records.quotas import Name, Received, UnsharedQuotas, renew_leases
 from windlass.spec.errors import WindlassError
 from windlass.store.database import Database
 
 SPACING_S = 0.01
-"""Between two exchanges: what is asked for meanwhile goes together."""
-LOOK_EVERY_S = 0.25
-PATIENCE_S = 1.0
+"""Between two exchanges: requests in between share the next one."""
+CHECK_S = 0.25
+MAX_WAIT_S = 1.0
 MAX_ORDERS = 500
-"""In one transaction, so that other gateways get their turn."""
+"""Maximum in one transaction, so that other gateways get their turn."""
 
 log = logging.getLogger(__name__)
 Orders = dict[Name, tuple[Rule, LeaseRequest]]
 
 
 class QuotaShare(msgspec.Struct, frozen=True):
-    """What a request takes of one budget."""
+    """What a request takes from one budget."""
 
     name: Name
     rule: Rule
     amount: float
 
 
-class Short(Exception):
-    """A budget that cannot give what a request takes."""
+class QuotaExceeded(Exception):
+    """A budget has less left than a request needs."""
 
     def __init__(self, part: QuotaShare, used: float, free_in_s: float | None, *, away: bool = False) -> None:
         super().__init__(f"{part.name.scope} {part.name.kind}")
@@ -61,20 +61,20 @@ class HeldQuota:
     """What one request holds of one budget."""
 
     part: QuotaShare
-    purse: QuotaLease
+    lease: QuotaLease
     epoch: int
     is_open: bool = True
 
     def left(self, now: float) -> float:
-        """Return what is left of the budget, as far as is known here."""
-        return max(0.0, self.purse.left(now)) + self.purse.free
+        """Return what is left of the budget, as far as this gateway knows."""
+        return max(0.0, self.lease.left(now)) + self.lease.free
 
     def headers(self, now: float) -> list[tuple[bytes, bytes]]:
-        """Say it by the names of the IETF's draft; `reset` tells when the budget is full again."""
-        most = self.part.rule.most
-        reset_s = self.purse.free_in_s(most, now) or 0.0
+        """Return the RateLimit headers of the IETF draft; `reset` is the time until the budget is full."""
+        capacity = self.part.rule.capacity
+        reset_s = self.lease.free_in_s(capacity, now) or 0.0
         return [
-            (b"ratelimit-limit", b"%d" % most),
+            (b"ratelimit-limit", b"%d" % capacity),
             (b"ratelimit-remaining", b"%d" % self.left(now)),
             (b"ratelimit-reset", b"%d" % math.ceil(reset_s)),
         ]
@@ -82,140 +82,145 @@ class HeldQuota:
     def settle(self, spent: float) -> None:
         if self.is_open:
             self.is_open = False
-            self.purse.settle(self.part.amount, spent, self.epoch, time.monotonic())
+            self.lease.settle(self.part.amount, spent, self.epoch, time.monotonic())
 
 
 class QuotaClient:
-    """All purses of one gateway."""
+    """All leases of one gateway."""
 
     def __init__(self, database: Database | None, holder: str) -> None:
-        lender = UnsharedQuotas().trade if database is None else partial(trade, database)
+        lender = UnsharedQuotas().renew_leases if database is None else partial(renew_leases, database)
         self._lend = partial(lender, holder, term_s=TERM_S)
-        self.purses: dict[Name, QuotaLease] = {}
+        self.leases: dict[Name, QuotaLease] = {}
         self._wake = asyncio.Event()
         self._exchanged: asyncio.Future[bool] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="quotas")
 
     async def take(self, parts: Sequence[QuotaShare]) -> list[HeldQuota]:
-        """Take all parts or none; raise Short for one that cannot be had."""
+        """Take all parts or none; raise QuotaExceeded if one is not available."""
         now = time.monotonic()
         lacking = self._lacking(parts, now)
         if lacking:
             now = await self._wait_for(parts, lacking, now)
         taken = []
         for part in parts:
-            purse = self._purse(part)
-            purse.take(part.amount, now)
-            if purse.is_low(now):
+            lease = self._lease(part)
+            lease.take(part.amount, now)
+            if lease.is_low(now):
                 self._wake.set()
-            taken.append(HeldQuota(part, purse, purse.epoch))
+            taken.append(HeldQuota(part, lease, lease.epoch))
         return taken
 
     async def run(self) -> None:
-        """Renew, refill and give back for as long as the gateway lives; at the end give everything back."""
+        """Renew, extend and return leases while the gateway runs; at the end return everything."""
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
+                    async with asyncio.timeout(CHECK_S):
                         await self._wake.wait()
                 self._wake.clear()
                 self._exchanged, awaited = None, self._exchanged
-                brought = await self._exchange(time.monotonic())
+                succeeded = await self._exchange(time.monotonic())
                 if awaited is not None and not awaited.done():
-                    awaited.set_result(brought)
+                    awaited.set_result(succeeded)
                 await asyncio.sleep(SPACING_S)
         finally:
-            await asyncio.shield(self._leave())
+            await asyncio.shield(self._give_back())
 
     def _lacking(self, parts: Sequence[QuotaShare], now: float) -> list[QuotaShare]:
-        purse = self._purse
-        return [part for part in parts if not purse(part).has(part.amount, now)]
+        lease = self._lease
+        return [part for part in parts if not lease(part).has(part.amount, now)]
 
     async def _wait_for(
         self, parts: Sequence[QuotaShare], lacking: Sequence[QuotaShare], now: float
     ) -> float:
-        """Return once all parts are there, and when that was; or raise Short."""
-        until = now + PATIENCE_S
-        # Whoever comes while an exchange is awaited may take what it brought; another brings more.
-        while lacking and now < until and await self._is_brought(lacking, now):
+        """Wait until all parts are available and return the time; otherwise raise QuotaExceeded."""
+        until = now + MAX_WAIT_S
+        # Another request may take what an exchange brought; the next exchange brings more.
+        while lacking and now < until and await self._await_exchange(lacking, now):
             now = time.monotonic()
             lacking = self._lacking(parts, now)
         if lacking:
             raise self._short(lacking, now)
         return now
 
-    async def _is_brought(self, lacking: Sequence[QuotaShare], now: float) -> bool:
-        """Wait for the next exchange if it may bring all that lacks; otherwise have one made soon."""
-        purses = [(self._purse(part), part.amount) for part in lacking]
-        for purse, amount in purses:
-            purse.miss(amount, now)
-        if not all(purse.hopes(amount, now) for purse, amount in purses):
-            if any(purse.is_stale(now) for purse, _ in purses):
+    async def _await_exchange(self, lacking: Sequence[QuotaShare], now: float) -> bool:
+        """Wait for the next exchange if it may bring all that is missing; return whether it succeeded."""
+        leases = [(self._lease(part), part.amount) for part in lacking]
+        for lease, amount in leases:
+            lease.note_demand(amount, now)
+        if not all(lease.may_get(amount, now) for lease, amount in leases):
+            if any(lease.is_stale(now) for lease, _ in leases):
                 self._wake.set()
             return False
-        for purse, amount in purses:
-            purse.expect(amount)
+        for lease, amount in leases:
+            lease.expect(amount)
         self._wake.set()
         if self._exchanged is None:
             self._exchanged = asyncio.get_running_loop().create_future()
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(MAX_WAIT_S):
                 return await asyncio.shield(self._exchanged)
         return False
 
-    def _short(self, lacking: Sequence[QuotaShare], now: float) -> Short:
-        """Name the budget that has enough the latest, and none that an exchange may fill."""
-        hopeless = [part for part in lacking if not self._purse(part).hopes(part.amount, now)]
-        part = max(hopeless or lacking, key=lambda part: self._purse(part).lacks_for_s(part.amount, now))
-        purse = self._purse(part)
-        left = max(0.0, purse.left(now)) + purse.free
-        return Short(part, part.rule.most - left, purse.free_in_s(part.amount, now), away=purse.is_away(now))
+    def _short(self, lacking: Sequence[QuotaShare], now: float) -> QuotaExceeded:
+        """Return the error of the budget that takes the longest to refill."""
+        unobtainable = [part for part in lacking if not self._lease(part).may_get(part.amount, now)]
+        part = max(unobtainable or lacking, key=lambda part: self._lease(part).lacks_for_s(part.amount, now))
+        lease = self._lease(part)
+        left = max(0.0, lease.left(now)) + lease.free
+        return QuotaExceeded(
+            part,
+            part.rule.capacity - left,
+            lease.free_in_s(part.amount, now),
+            away=lease.is_disconnected(now),
+        )
 
-    def _purse(self, part: QuotaShare) -> QuotaLease:
-        purse = self.purses.get(part.name)
-        if purse is None:
-            purse = self.purses[part.name] = QuotaLease(part.rule)
-        elif purse.rule is not part.rule:
-            purse.change(part.rule)
-        return purse
+    def _lease(self, part: QuotaShare) -> QuotaLease:
+        lease = self.leases.get(part.name)
+        if lease is None:
+            lease = self.leases[part.name] = QuotaLease(part.rule)
+        elif lease.rule is not part.rule:
+            lease.change(part.rule)
+        return lease
 
     async def _exchange(self, now: float) -> bool:
-        """Exchange what needs it; a database that is away is told of and asked again later."""
-        due = iter([(name, purse) for name, purse in self.purses.items() if _is_due(purse, now)])
+        """Exchange all leases that need it; log a failure of the database and return False."""
+        due = iter([(name, lease) for name, lease in self.leases.items() if _is_due(lease, now)])
         while orders := self._orders(islice(due, MAX_ORDERS), now):
             sent_at = time.monotonic()
             try:
                 received = await self._trade(orders)
             except WindlassError as error:
-                log.warning("cannot exchange quotas: %s", error.message)
+                log.warning("cannot exchange quotas with the database: %s", error.message)
                 return False
             self._receive(received, sent_at)
         return True
 
     def _orders(self, due: Iterator[tuple[Name, QuotaLease]], now: float) -> Orders:
-        return {name: (purse.rule, purse.order(now)) for name, purse in due}
+        return {name: (lease.rule, lease.order(now)) for name, lease in due}
 
     async def _trade(self, orders: Orders) -> dict[Name, Received]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._lend, orders)
 
     def _receive(self, received: dict[Name, Received], sent_at: float) -> None:
         now = time.monotonic()
-        for name, one in received.items():
-            purse = self.purses[name]
-            purse.receive(one, sent_at, now)
-            if purse.is_idle(now):
-                del self.purses[name]
+        for name, reply in received.items():
+            lease = self.leases[name]
+            lease.receive(reply, sent_at, now)
+            if lease.is_idle(now):
+                del self.leases[name]
 
-    async def _leave(self) -> None:
-        """Give back what is free, so that the other gateways need not wait for the end of the term."""
+    async def _give_back(self) -> None:
+        """Return what is free, so that other gateways need not wait for the end of the term."""
         orders: Orders = {}
-        for name, purse in self.purses.items():
-            free, purse.free = purse.free, 0.0
-            orders[name] = purse.rule, LeaseRequest(back=max(0.0, free))
+        for name, lease in self.leases.items():
+            free, lease.free = lease.free, 0.0
+            orders[name] = lease.rule, LeaseRequest(back=max(0.0, free))
         with suppress(WindlassError):
             await self._trade(orders)
         self._thread.shutdown(wait=False)
 
 
-def _is_due(purse: QuotaLease, now: float) -> bool:
-    return purse.waiting > 0 or now >= purse.renew_at or purse.is_low(now)
+def _is_due(lease: QuotaLease, now: float) -> bool:
+    return lease.waiting > 0 or now >= lease.renew_at or lease.is_low(now)

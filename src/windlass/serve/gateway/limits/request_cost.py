@@ -1,6 +1,6 @@
-"""Whether there is room for a request: asked before the engine is, settled when the answer has ended.
+"""The cost of a request, and the interface of admission.
 
-admit (refuses, or grants an estimate) -> the engine works -> began -> settle (what was really used)
+admit (refuses, or grants the maximum cost) -> the engine works -> began -> settle (the real cost)
 """
 
 from __future__ import annotations
@@ -14,65 +14,65 @@ from windlass.serve.gateway.caller import Caller
 
 
 class EngineCapacity(msgspec.Struct, frozen=True):
-    """What the engines of one version have."""
+    """The capacity of the engines of one version."""
 
     slots: int
-    """Answers that they make at once."""
+    """Answers that they can run at once."""
     memory: float = 0.0
-    """The largest share of its memory for keys and values that running requests hold in one of them."""
+    """The share of the KV cache in use, of the engine where it is largest."""
 
 
 class RequestCost(msgspec.Struct, frozen=True):
-    """What a request asks for, known before any of it is computed."""
+    """What a request may use, known before it is computed."""
 
     model: str
     answers: int
     prompt_tokens: int
     max_tokens: int
-    """Tokens that all its answers may have together."""
+    """The maximum of all its answers together."""
     priority: int = 0
     deadline_s: float | None = None
     alternatives: int = 0
-    """How many alternatives are reported for each token; they cost time that tokens do not show."""
+    """Alternatives reported for each token (logprobs); they cost time that token counts do not show."""
 
 
 class Grant(Protocol):
-    """Room that was given to one request."""
+    """The admission of one request."""
 
     @property
     def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """What the head of the answer says about limits."""
+        """Response headers about limits."""
 
     def began(self) -> None:
-        """The first token is there: the request no longer waits. Called once, or never."""
+        """Note the first token: the request no longer waits. Called at most once."""
 
     def settle(self, tokens: int) -> None:
-        """Give back what was not used: `tokens` were read and written. Called exactly once."""
+        """Return what was not used; `tokens` is the sum of prompt and answers. Called exactly once."""
 
 
 class Admission(Protocol):
-    """Decides who is let in."""
+    """Decides whether a request is admitted."""
 
     @property
     def level(self) -> int:
-        """How much less is done than usual: the level of the brown-out ladder, 0 for full service."""
+        """The brown-out level; 0 is full service."""
 
-    async def admit(self, caller: Caller, wish: RequestCost) -> Grant:
-        """Grant room, or raise ApiError with the time after which it is worth asking again.
+    async def admit(self, caller: Caller, cost: RequestCost) -> Grant:
+        """Admit a request, or raise ApiError with the time after which to retry.
 
-        It waits for nothing but the answer of the state's database, and only where that may bring room.
+        It waits only for the database of quotas, and only if that may have some left.
         """
 
     async def run(self) -> None:
-        """Do what must be done beside requests, for as long as the gateway lives."""
+        """Run background work while the gateway runs."""
 
 
 class Unlimited:
-    """Lets everybody in."""
+    """Admits every request."""
 
     level = 0
 
-    async def admit(self, caller: Caller, wish: RequestCost) -> Grant:
+    async def admit(self, caller: Caller, cost: RequestCost) -> Grant:
         return _GRANTED
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""One line of JSON for each request, if asked for: who, what, how much, how long. No prompt, no key.
+"""The access log, if enabled: one line of JSON for each request, without prompts and secrets.
 
 {"at": "2026-11-16T17:38:56.123+00:00", "id": ..., "trace": ..., "key": ..., "tenant": ..., "route": ...,
  "model": ..., "replica": ..., "status": 200, "code": "", "finish": "stop", "prompt_tokens": 12,
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class AccessLog:
-    """Appends to a file that several gateways may share: every line is written in one piece.
+    """Appends to a file that several gateways may share: every line is one write.
 
-    A disk that is full costs lines, never an answer; the first loss is said, and the first line after it.
+    A full disk loses lines, never answers; the gateway logs the first lost line and the recovery.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,8 +32,8 @@ class AccessLog:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lost = 0
 
-    def write(self, journey: RequestTrace, now: float) -> None:
-        line = json.dumps(entry_of(journey, now)).encode() + b"\n"
+    def write(self, trace: RequestTrace, now: float) -> None:
+        line = json.dumps(entry_of(trace, now)).encode() + b"\n"
         try:
             os.write(self._file, line)
         except OSError as error:
@@ -49,27 +49,26 @@ class AccessLog:
         os.close(self._file)
 
 
-def entry_of(journey: RequestTrace, now: float) -> dict[str, Any]:
-    """Return what is told of one request."""
-    asked, first = journey.asked_at, journey.first_at
+def entry_of(trace: RequestTrace, now: float) -> dict[str, Any]:
+    """Return the entry of one request."""
     return {
-        "at": datetime.fromtimestamp(journey.wall_s, UTC).isoformat(timespec="milliseconds"),
-        "id": journey.request_id,
-        "trace": journey.trace.id,
-        "key": journey.key,
-        "tenant": journey.tenant,
-        "route": journey.route,
-        "model": journey.model,
-        "replica": journey.replica,
-        "status": journey.status,
-        "code": journey.code,
-        "finish": journey.finish,
-        "prompt_tokens": journey.prompt_tokens,
-        "tokens": journey.tokens,
-        "duration_ms": _ms(now - journey.began_at),
-        "overhead_ms": _ms(journey.overhead_s(now)),
-        "queue_ms": _ms(journey.queued_s),
-        "first_token_ms": _ms(first - asked) if first else None,
+        "at": datetime.fromtimestamp(trace.wall_s, UTC).isoformat(timespec="milliseconds"),
+        "id": trace.request_id,
+        "trace": trace.context.id,
+        "key": trace.key,
+        "tenant": trace.tenant,
+        "route": trace.route,
+        "model": trace.model,
+        "replica": trace.replica,
+        "status": trace.status,
+        "code": trace.code,
+        "finish": trace.finish,
+        "prompt_tokens": trace.prompt_tokens,
+        "tokens": trace.tokens,
+        "duration_ms": _ms(now - trace.began_at),
+        "overhead_ms": _ms(trace.overhead_s(now)),
+        "queue_ms": _ms(trace.queued_s),
+        "first_token_ms": _ms(trace.first_at - trace.submitted_at) if trace.first_at else None,
     }
 
 

@@ -1,8 +1,8 @@
-"""The figures of /metrics: what they are called, and where they are counted.
+"""The metrics of /metrics: their names, and the objects that count them.
 
-Names are those that the field knows from vLLM and OpenTelemetry, with `windlass_` in front; docs/service.md
-has the table. Labels have few values: a route is its template, never the path that was asked for; a model
-is a version that is served. Figures with a tenant are counted only if that was asked for.
+Names follow vLLM and OpenTelemetry, with the prefix `windlass_`; docs/service.md has the table. Labels have
+few values: a route is its template, never the requested path; a model is a served version. Metrics by tenant
+are counted only if they are enabled.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 BETWEEN_TOKENS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 REQUEST_S = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
 OWN_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
-"""For what the gateway itself takes: its work before the engine is asked, and the lag of its event loop."""
+"""Buckets for the gateway's own time: before a request is sent to an engine, and the event loop's lag."""
 
 
 class Metrics:
-    """All figures of one gateway; with a folder, /metrics tells those of its siblings too."""
+    """All metrics of one gateway; with a folder, /metrics includes those of its sibling processes."""
 
     def __init__(self, folder: Path | None = None, *, tenants: bool = False) -> None:
-        self.board = board = MetricsRegistry(folder)
+        self.registry = registry = MetricsRegistry(folder)
         self._models: dict[str, ModelFigures] = {}
         self._replicas: dict[str, ReplicaFigures] = {}
-        self._count_http(board)
-        self._count_answers(board)
-        self._count_replicas(board)
-        self._count_gateway(board)
+        self._count_http(registry)
+        self._count_answers(registry)
+        self._count_replicas(registry)
+        self._count_gateway(registry)
         self._tenants = (
-            board.counters("windlass_tenant_tokens", "Tokens read and written for a tenant", ("tenant",))
+            registry.counters("windlass_tenant_tokens", "Tokens read and written for a tenant", ("tenant",))
             if tenants
             else None
         )
 
     def model(self, name: str) -> ModelFigures:
-        """Return the figures of a version; whoever counts keeps them at hand."""
+        """Return the metrics of a version; they are cached."""
         found = self._models.get(name)
         if found is None:
             found = self._models[name] = ModelFigures(self, name)
@@ -51,7 +51,7 @@ class Metrics:
         return found
 
     def forget(self, replica: str) -> None:
-        """Tell nothing more of a replica that is wanted no more; its name never comes again."""
+        """Remove the metrics of a replica that was removed; its name is never used again."""
         self._replicas.pop(replica, None)
         for family in (self.connected, self.running, self.waiting, self.kv_usage):
             family.drop(replica)
@@ -59,126 +59,131 @@ class Metrics:
             sums.drop(replica)
 
     def used(self, tenant: str, tokens: int) -> None:
-        """Count what a tenant used, where tenants are counted at all."""
+        """Count the tokens of a tenant, if metrics by tenant are enabled."""
         if self._tenants is not None:
             self._tenants.labels(tenant).inc(tokens)
 
     def text(self, tenant: str = "") -> bytes:
-        """Return everything as Prometheus reads it; for a tenant, what is counted of that one alone.
+        """Return all metrics in the Prometheus text format; for a tenant, only its own.
 
-        A tenant called as the sum of those beyond the first MAX_SERIES is told nothing.
+        A tenant whose name is that of the overflow series (OTHER) gets nothing: the series sums other
+        tenants.
         """
         if tenant == OTHER:
             return b""
-        return self.board.text({"tenant": tenant} if tenant else None)
+        return self.registry.text({"tenant": tenant} if tenant else None)
 
-    def _count_http(self, board: MetricsRegistry) -> None:
-        self.requests = board.counters(
+    def _count_http(self, registry: MetricsRegistry) -> None:
+        self.requests = registry.counters(
             "windlass_http_requests", "Requests answered, by route and status", ("route", "status")
         )
-        self.request_s = board.histograms(
+        self.request_s = registry.histograms(
             "windlass_http_request_duration_seconds",
             "Time from the request's head to the answer's end",
             ("route",),
             REQUEST_S,
         )
-        self.errors = board.counters(
+        self.errors = registry.counters(
             "windlass_request_errors", "Requests that failed, by the code of the error envelope", ("code",)
         )
-        self.refused = board.counters(
+        self.refused = registry.counters(
             "windlass_requests_refused", "Requests that a limit refused, by the limit", ("limit",)
         )
-        self.cancelled = board.counter(
-            "windlass_requests_cancelled", "Answers that were given up before their end"
+        self.cancelled = registry.counter(
+            "windlass_requests_cancelled", "Answers that were cancelled before their end"
         )
 
-    def _count_answers(self, board: MetricsRegistry) -> None:
+    def _count_answers(self, registry: MetricsRegistry) -> None:
         by_model = ("model",)
-        self.first_token_s = board.histograms(
+        self.first_token_s = registry.histograms(
             "windlass_time_to_first_token_seconds",
-            "Time from the engine being asked to the first token of an answer",
+            "Time from sending a request to the engine to the first token of an answer",
             by_model,
             FIRST_TOKEN_S,
         )
-        self.inter_token_s = board.histograms(
+        self.inter_token_s = registry.histograms(
             "windlass_inter_token_latency_seconds",
             "Time between tokens of one answer",
             by_model,
             BETWEEN_TOKENS_S,
         )
-        self.latency_s = board.histograms(
+        self.latency_s = registry.histograms(
             "windlass_e2e_request_latency_seconds",
-            "Time from the engine being asked to the end of an answer",
+            "Time from sending a request to the engine to the end of an answer",
             by_model,
             REQUEST_S,
         )
-        self.queue_s = board.histograms(
+        self.queue_s = registry.histograms(
             "windlass_request_queue_time_seconds",
             "Time that an answer waited in the engine for a slot",
             by_model,
             FIRST_TOKEN_S,
         )
-        self.prompt_tokens = board.counters("windlass_prompt_tokens", "Tokens read", by_model)
-        self.generation_tokens = board.counters("windlass_generation_tokens", "Tokens written", by_model)
-        self.finished = board.counters(
+        self.prompt_tokens = registry.counters("windlass_prompt_tokens", "Tokens read", by_model)
+        self.generation_tokens = registry.counters("windlass_generation_tokens", "Tokens written", by_model)
+        self.finished = registry.counters(
             "windlass_request_success",
-            "Answers that came to their end, by the reason",
+            "Finished answers, by reason",
             ("model", "finished_reason"),
         )
-        self.in_flight = board.gauge("windlass_num_requests_in_flight", "Answers that engines were asked for")
+        self.in_flight = registry.gauge(
+            "windlass_num_requests_in_flight", "Answers in progress at the engines"
+        )
 
-    def _count_replicas(self, board: MetricsRegistry) -> None:
-        told = ("replica",)
-        self.connected = board.gauges(
-            "windlass_replica_connected", "1 while a replica is connected", told, "max"
+    def _count_replicas(self, registry: MetricsRegistry) -> None:
+        labels = ("replica",)
+        self.connected = registry.gauges(
+            "windlass_replica_connected", "1 while a replica is connected", labels, "max"
         )
-        self.running = board.gauges("windlass_num_requests_running", "Requests that hold a slot", told, "max")
-        self.waiting = board.gauges(
-            "windlass_num_requests_waiting", "Requests that wait for a slot", told, "max"
+        self.running = registry.gauges(
+            "windlass_num_requests_running", "Requests that hold a slot", labels, "max"
         )
-        self.kv_usage = board.gauges(
-            "windlass_kv_cache_usage_ratio", "Part of the blocks of keys and values in use", told, "max"
+        self.waiting = registry.gauges(
+            "windlass_num_requests_waiting", "Requests that wait for a slot", labels, "max"
         )
-        self.steps = board.counters("windlass_engine_steps", "Steps of an engine", told, "max")
-        self.busy_s = board.counters(
-            "windlass_engine_busy_seconds", "Time an engine spent in steps", told, "max"
+        self.kv_usage = registry.gauges(
+            "windlass_kv_cache_usage_ratio", "Share of KV cache blocks in use", labels, "max"
         )
-        self.retries = board.counters(
+        self.steps = registry.counters("windlass_engine_steps", "Steps of an engine", labels, "max")
+        self.busy_s = registry.counters(
+            "windlass_engine_busy_seconds", "Time an engine spent in steps", labels, "max"
+        )
+        self.retries = registry.counters(
             "windlass_request_retries",
             "Requests sent to another replica before their first token",
             ("cause",),
         )
-        self.failovers = board.counters(
-            "windlass_request_failovers", "Answers that another replica went on with", ("cause",)
+        self.failovers = registry.counters(
+            "windlass_request_failovers", "Answers that another replica continued", ("cause",)
         )
-        self.failover_gap_s = board.histogram(
+        self.failover_gap_s = registry.histogram(
             "windlass_failover_gap_seconds",
             "Time without tokens while an answer changed its replica",
             FIRST_TOKEN_S,
         )
-        self.standby = board.counters(
-            "windlass_standby_answers", "Answers of a standby in place of the wanted version", ("model",)
+        self.standby = registry.counters(
+            "windlass_standby_answers", "Answers by a standby instead of the wanted version", ("model",)
         )
 
-    def _count_gateway(self, board: MetricsRegistry) -> None:
-        self.gateways = board.gauge("windlass_gateways", "Gateway processes that live")
+    def _count_gateway(self, registry: MetricsRegistry) -> None:
+        self.gateways = registry.gauge("windlass_gateways", "Running gateway processes")
         self.gateways.set(1)
-        self.connections = board.gauge("windlass_connections_open", "Connections of clients")
-        self.brownout = board.gauge(
-            "windlass_brownout_level", "Step of the brown-out ladder in force; 0 is full service", "max"
+        self.connections = registry.gauge("windlass_connections_open", "Open client connections")
+        self.brownout = registry.gauge(
+            "windlass_brownout_level", "Current brown-out level; 0 is full service", "max"
         )
-        self.overhead_s = board.histogram(
+        self.overhead_s = registry.histogram(
             "windlass_gateway_overhead_seconds",
-            "Time that the gateway itself took before an engine was asked",
+            "Time that the gateway itself took before it sent a request to an engine",
             OWN_S,
         )
-        self.loop_lag_s = board.histogram(
+        self.loop_lag_s = registry.histogram(
             "windlass_event_loop_lag_seconds", "How late the gateway's event loop ran a timer", OWN_S
         )
 
 
 class ModelFigures:
-    """What is counted of the answers of one version."""
+    """The metrics of the answers of one version."""
 
     __slots__ = ("_finished", "_name", "first_token_s", "generation_tokens", "inter_token_s", "latency_s",
                  "prompt_tokens", "queue_s")  # fmt: skip
@@ -193,24 +198,24 @@ class ModelFigures:
         self.generation_tokens: Counter = metrics.generation_tokens.labels(name)
 
     def first(self, tokens: int, waited_s: float, queued_s: float) -> None:
-        """Count the first frame of an answer."""
+        """Count the first tokens of an answer."""
         self.first_token_s.observe(waited_s)
         self.queue_s.observe(queued_s)
         self.generation_tokens.inc(tokens)
 
     def more(self, tokens: int, waited_s: float) -> None:
-        """Count a later frame: its tokens came `waited_s` after those before them."""
+        """Count later tokens of an answer, which came `waited_s` after the previous ones."""
         self.inter_token_s.observe(waited_s / tokens, tokens)
         self.generation_tokens.inc(tokens)
 
     def end(self, finish: str, lasted_s: float) -> None:
-        """Count an answer that came to its end."""
+        """Count a finished answer."""
         self.latency_s.observe(lasted_s)
         self._finished.labels(self._name, finish).inc()
 
 
 class ReplicaFigures:
-    """What a replica says of itself; every gateway hears the same."""
+    """The metrics that a replica reports; every gateway receives the same values."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self.connected: Gauge = metrics.connected.labels(name)
@@ -219,8 +224,8 @@ class ReplicaFigures:
         self._steps, self._busy_s = metrics.steps.labels(name), metrics.busy_s.labels(name)
         self._before = EngineLoad(0, 0, 0, 0, 0.0)
 
-    def tell(self, load: EngineLoad) -> None:
-        """Take what the engine reported; its sums begin again when it is started again."""
+    def update(self, load: EngineLoad) -> None:
+        """Take a load report; its sums restart at 0 when the engine restarts."""
         self._running.set(load.running)
         self._waiting.set(load.waiting)
         self._kv_usage.set(load.blocks / load.blocks_in_all if load.blocks_in_all else 0.0)
@@ -229,7 +234,7 @@ class ReplicaFigures:
         self._before = load
 
     def gone(self) -> None:
-        """Tell nothing more of it, until it comes back."""
+        """Clear the metrics until the replica connects again."""
         self.connected.set(0)
         for gauge in (self._running, self._waiting, self._kv_usage):
             gauge.clear()

@@ -1,4 +1,4 @@
-"""What is made of a finished journey: counts, a line of the access log, a trace."""
+"""Records finished requests: metrics, a line of the access log, an OpenTelemetry trace."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from windlass.serve.gateway.observe.traces import Traces
 
 
 class RequestObserver:
-    """Sees every request at its end."""
+    """Records every request when it has ended."""
 
     def __init__(
         self, metrics: Metrics, access_log: AccessLog | None = None, traces: Traces | None = None
     ) -> None:
         self._metrics, self._access_log, self._traces = metrics, access_log, traces
 
-    def see(self, journey: RequestTrace) -> None:
+    def record(self, trace: RequestTrace) -> None:
         now, metrics = time.monotonic(), self._metrics
-        metrics.requests.labels(journey.route, str(journey.status)).inc()
-        metrics.request_s.labels(journey.route).observe(now - journey.began_at)
-        if journey.code:
-            metrics.errors.labels(journey.code).inc()
-        if journey.asked_at:
-            metrics.overhead_s.observe(journey.own_s(journey.asked_at))
-            if journey.standby:
-                metrics.standby.labels(journey.model).inc()
-            metrics.used(journey.tenant, journey.prompt_tokens + journey.tokens)
+        metrics.requests.labels(trace.route, str(trace.status)).inc()
+        metrics.request_s.labels(trace.route).observe(now - trace.began_at)
+        if trace.code:
+            metrics.errors.labels(trace.code).inc()
+        if trace.submitted_at:
+            metrics.overhead_s.observe(trace.own_s(trace.submitted_at))
+            if trace.standby:
+                metrics.standby.labels(trace.model).inc()
+            metrics.used(trace.tenant, trace.prompt_tokens + trace.tokens)
         if self._access_log is not None:
-            self._access_log.write(journey, now)
+            self._access_log.write(trace, now)
         if self._traces is not None:
-            self._traces.put(journey, now)
+            self._traces.put(trace, now)
 
     def close(self) -> None:
         if self._access_log is not None:

@@ -1,8 +1,8 @@
-"""Traces for an OpenTelemetry collector, if asked for: finished journeys in, OTLP over HTTP out.
+"""Sends finished traces to an OpenTelemetry collector, if enabled, as OTLP over HTTP.
 
-A thread of its own makes the spans and sends them in batches. A collector that is away costs requests
-nothing: what does not fit the queue is dropped. Names and attributes are those of OpenTelemetry's
-conventions for generative models; no attribute holds what was asked or answered.
+A separate thread makes the spans and sends them in batches. If the collector is unreachable, traces that do
+not fit the queue are dropped; requests are not delayed. Names and attributes follow OpenTelemetry's
+conventions for generative models; no attribute holds a prompt or an answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.serve.gateway.observe.request_trace import RequestTrace
 from windlass.spec.errors import BadInput
 
 QUEUE = 4096
-"""Journeys, and spans, that may wait for the collector."""
+"""Traces, and spans, that may wait for the collector."""
 SEND_EVERY_MS = 1000
 SEND_S = 5.0
 LAST_SEND_S = 2.0
@@ -35,29 +35,29 @@ class Traces:
 
     def __init__(self, url: str) -> None:
         self._spans = _Spans(url)
-        self._journeys: queue.Queue[tuple[RequestTrace, float] | None] = queue.Queue(QUEUE)
+        self._finished: queue.Queue[tuple[RequestTrace, float] | None] = queue.Queue(QUEUE)
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
-    def put(self, journey: RequestTrace, now: float) -> None:
-        """Take a finished journey, unless its client does not record it or too many wait."""
-        if journey.trace.sampled and not self._journeys.full():
-            self._journeys.put_nowait((journey, now))
+    def put(self, trace: RequestTrace, now: float) -> None:
+        """Queue a finished trace, unless its client does not sample it or the queue is full."""
+        if trace.context.sampled and not self._finished.full():
+            self._finished.put_nowait((trace, now))
 
     def close(self) -> None:
-        """Send what is left, but wait for it no longer than LAST_SEND_S."""
-        if not self._journeys.full():
-            self._journeys.put_nowait(None)
+        """Send the queued traces, for at most LAST_SEND_S."""
+        if not self._finished.full():
+            self._finished.put_nowait(None)
             self._thread.join(LAST_SEND_S)
 
     def _run(self) -> None:
-        while (taken := self._journeys.get()) is not None:
+        while (taken := self._finished.get()) is not None:
             self._spans.make(*taken)
         self._spans.flush()
 
 
 class _Spans:
-    """The only place that knows OpenTelemetry's library."""
+    """The only class that uses OpenTelemetry's library."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -71,7 +71,7 @@ class _Spans:
                 "traces need OpenTelemetry's library, which is not installed",
                 hint="pip install 'windlass[telemetry]'",
             ) from None
-        # It would log every failed attempt to send; that a collector is away is seen at the collector.
+        # It would log every failed attempt to send.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._ids = sdk.RandomIdGenerator()
         about = {"service.name": "windlass", "service.version": __version__}
@@ -89,25 +89,25 @@ class _Spans:
         )
         self._tracer = self._provider.get_tracer("windlass.serve.gateway", __version__)
 
-    def make(self, journey: RequestTrace, now: float) -> None:
-        """Write a journey as spans: the request, and below it the stages that it passed."""
+    def make(self, trace: RequestTrace, now: float) -> None:
+        """Write a trace as spans: the request, and below it its stages."""
         api = self._api
-        # The first span of a trace gives it the id that the access log tells.
-        self._ids.generate_trace_id = lambda: int(journey.trace.id, 16)
-        offset_s = journey.wall_s - journey.began_at
+        # The first span of a trace gets the trace id that the access log shows.
+        self._ids.generate_trace_id = lambda: int(trace.context.id, 16)
+        offset_s = trace.wall_s - trace.began_at
         request = self._tracer.start_span(
-            f"{OPERATIONS.get(journey.route, 'http')} {journey.model or journey.route}",
-            context=self._context(journey),
+            f"{OPERATIONS.get(trace.route, 'http')} {trace.model or trace.route}",
+            context=self._context(trace),
             kind=api.SpanKind.SERVER,
-            start_time=_ns(journey.began_at + offset_s),
-            attributes=attributes_of(journey),
+            start_time=_ns(trace.began_at + offset_s),
+            attributes=attributes_of(trace),
         )
-        if journey.status >= 500:
-            request.set_status(api.Status(api.StatusCode.ERROR, journey.code))
-        for at, name, details in journey.events:
+        if trace.status >= 500:
+            request.set_status(api.Status(api.StatusCode.ERROR, trace.code))
+        for at, name, details in trace.events:
             request.add_event(name, details, _ns(at + offset_s))
         below = api.set_span_in_context(request)
-        for name, start, end in stages_of(journey):
+        for name, start, end in stages_of(trace):
             span = self._tracer.start_span(name, context=below, start_time=_ns(start + offset_s))
             span.end(_ns(end + offset_s))
         request.end(_ns(now + offset_s))
@@ -115,64 +115,64 @@ class _Spans:
     def flush(self) -> None:
         self._provider.force_flush(int(1000 * LAST_SEND_S))
 
-    def _context(self, journey: RequestTrace) -> Any:
-        """Go on with the client's trace, if it sent one."""
+    def _context(self, trace: RequestTrace) -> Any:
+        """Return the client's span as parent, if it sent one."""
         api = self._api
-        if not journey.trace.parent:
+        if not trace.context.parent:
             return None
         flags = api.TraceFlags(api.TraceFlags.SAMPLED)
-        parent = api.SpanContext(int(journey.trace.id, 16), int(journey.trace.parent, 16), True, flags)
+        parent = api.SpanContext(int(trace.context.id, 16), int(trace.context.parent, 16), True, flags)
         return api.set_span_in_context(api.NonRecordingSpan(parent))
 
 
-def attributes_of(journey: RequestTrace) -> dict[str, str | int | float | list[str]]:
-    """Return the attributes of a request's span; what is not known is left out."""
-    told: dict[str, str | int | float | list[str]] = {
-        "http.route": journey.route,
-        "http.response.status_code": journey.status,
-        "windlass.request_id": journey.request_id,
-        "windlass.tenant": journey.tenant,
-        "windlass.replica": journey.replica,
-        "error.type": journey.code,
+def attributes_of(trace: RequestTrace) -> dict[str, str | int | float | list[str]]:
+    """Return the attributes of a request's span, without unknown values."""
+    attributes: dict[str, str | int | float | list[str]] = {
+        "http.route": trace.route,
+        "http.response.status_code": trace.status,
+        "windlass.request_id": trace.request_id,
+        "windlass.tenant": trace.tenant,
+        "windlass.replica": trace.replica,
+        "error.type": trace.code,
     }
-    if journey.asked_at:
-        told |= {
+    if trace.submitted_at:
+        attributes |= {
             "gen_ai.provider.name": "windlass",
-            "gen_ai.operation.name": OPERATIONS.get(journey.route, ""),
-            "gen_ai.request.model": journey.model,
-            "gen_ai.response.finish_reasons": [journey.finish] if journey.finish else "",
-            "gen_ai.usage.input_tokens": journey.prompt_tokens,
-            "gen_ai.usage.output_tokens": journey.tokens,
+            "gen_ai.operation.name": OPERATIONS.get(trace.route, ""),
+            "gen_ai.request.model": trace.model,
+            "gen_ai.response.finish_reasons": [trace.finish] if trace.finish else "",
+            "gen_ai.usage.input_tokens": trace.prompt_tokens,
+            "gen_ai.usage.output_tokens": trace.tokens,
         }
-    if journey.first_at:
-        told["gen_ai.server.time_to_first_token"] = journey.first_at - journey.asked_at
-    return {name: value for name, value in told.items() if value != ""}
+    if trace.first_at:
+        attributes["gen_ai.server.time_to_first_token"] = trace.first_at - trace.submitted_at
+    return {name: value for name, value in attributes.items() if value != ""}
 
 
-def stages_of(journey: RequestTrace) -> list[tuple[str, float, float]]:
-    """Return the stages that a journey passed, each with its begin and end."""
-    if not journey.asked_at:
+def stages_of(trace: RequestTrace) -> list[tuple[str, float, float]]:
+    """Return the stages of a trace, each with its begin and end."""
+    if not trace.submitted_at:
         return []
-    read_at = journey.began_at + journey.body_s
-    prepared = journey.prepared_at or journey.asked_at
-    stages = [("tokenise", read_at, prepared), ("admission", prepared, journey.asked_at)]
-    if journey.first_at:
-        began = journey.asked_at + journey.queued_s
-        ended = journey.ended_at or journey.first_at
+    read_at = trace.began_at + trace.body_s
+    prepared = trace.prepared_at or trace.submitted_at
+    stages = [("tokenise", read_at, prepared), ("admission", prepared, trace.submitted_at)]
+    if trace.first_at:
+        began = trace.submitted_at + trace.queued_s
+        ended = trace.ended_at or trace.first_at
         stages += [
-            ("queue", journey.asked_at, began),
-            ("prefill", began, journey.first_at),
-            ("decode", journey.first_at, ended),
+            ("queue", trace.submitted_at, began),
+            ("prefill", began, trace.first_at),
+            ("decode", trace.first_at, ended),
         ]
     return [(name, start, max(start, end)) for name, start, end in stages]
 
 
 def endpoint_of(url: str) -> str:
-    """Return where spans go: a bare address means the collector's usual path."""
+    """Return the URL for spans: a bare address gets the collector's default path."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("http", "https") or not rest.strip("/"):
         raise BadInput(
-            f"traces = '{url}' is no address of a collector", hint="write it as http://127.0.0.1:4318"
+            f"traces = '{url}' is not the URL of a collector", hint="write it as http://127.0.0.1:4318"
         )
     return url if "/" in rest.rstrip("/") else f"{url.rstrip('/')}/v1/traces"
 

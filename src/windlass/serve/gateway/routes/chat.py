@@ -50,7 +50,7 @@ _encode = msgspec.json.Encoder(enc_hook=BaseModel.model_dump).encode
 
 
 class ChatTask(msgspec.Struct, frozen=True):
-    """A conversation made ready: what the engine is asked, and what becomes of its tokens."""
+    """A prepared conversation: the requests for the engine, and the answers made from its tokens."""
 
     id: str
     model: str
@@ -62,7 +62,7 @@ class ChatTask(msgspec.Struct, frozen=True):
     prompt_tokens: int
 
     def logprobs(self, piece: TextDelta) -> ChatLogprobs | None:
-        return told(self.text, piece.scored) if self.scored else None
+        return logprobs_of(self.text, piece.scored) if self.scored else None
 
     def chunk(self, choices: list[ChunkChoice], spent: Usage | None = None) -> ChatChunk:
         return ChatChunk(
@@ -75,152 +75,152 @@ class ChatTask(msgspec.Struct, frozen=True):
         )
 
 
-async def converse(request: Request, ask: ChatRequest, service: GatewayService) -> Response:
+async def converse(request: Request, body: ChatRequest, service: GatewayService) -> Response:
     """Answer a conversation, whole or as a stream."""
     caller = caller_of(request)
-    journey = request_trace_of(request)
-    desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening_of(ask)))
-    if not desk.is_ready:
-        await desk.meet()
-    journey.standby = desk.standby
+    trace = request_trace_of(request)
+    endpoint = service.endpoint(body.model, conversation_of(caller.tenant, body.user, opening_of(body)))
+    if not endpoint.is_ready:
+        await endpoint.wait_until_ready()
+    trace.standby = endpoint.standby
     state = request.scope["state"]
-    work = await prepare(ask, desk, state["work_id"], caller.tenant)
-    ticket = await service.ask(caller, work.requests, state["deadline"], journey)
-    if ask.stream:
-        with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
-        frames = _frames(work, pieces(ticket, work.answers), with_usage)
-        return EventStream(frames, request.state.request_id, ticket.close)
-    with closing(ticket):
-        answered = await while_connected(request, whole(ticket, work.answers))
+    task = await prepare(body, endpoint, state["work_id"], caller.tenant)
+    handle = await service.submit(caller, task.requests, state["deadline"], trace)
+    if body.stream:
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        frames = _frames(task, pieces(handle, task.answers), with_usage)
+        return EventStream(frames, request.state.request_id, handle.close)
+    with closing(handle):
+        answered = await while_connected(request, whole(handle, task.answers))
     if answered is None:
         return Response(status_code=CLIENT_LEFT)
-    return Response(_encode(_reply(work, answered)), media_type="application/json")
+    return Response(_encode(_reply(task, answered)), media_type="application/json")
 
 
-def opening_of(ask: ChatRequest) -> str:
-    """Return what all turns of a conversation begin with: everything up to the first word of the user."""
-    first = next((n for n, message in enumerate(ask.messages) if message.role == "user"), 0)
-    return "\n".join(str(message.content) for message in ask.messages[: first + 1])
+def opening_of(body: ChatRequest) -> str:
+    """Return what all requests of a conversation share: the messages up to the first of the user."""
+    first = next((n for n, message in enumerate(body.messages) if message.role == "user"), 0)
+    return "\n".join(str(message.content) for message in body.messages[: first + 1])
 
 
-async def prepare(ask: ChatRequest, desk: ModelEndpoint, request_id: str, tenant: str) -> ChatTask:
-    """Render the template, tokenise, check against the model, and write the engine's orders."""
-    writer, served = desk.writer, desk.served
-    check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
-    prompt = served.template.render(ask.messages)
-    tokens = await desk.encode(prompt, special=served.template.wrap, param="messages")
-    asked = ask.max_completion_tokens or ask.max_tokens
-    usual = desk.service.default_tokens(DEFAULT_CHAT_TOKENS)
-    most = fit(len(tokens), asked, default=usual, context=writer.context, param=_limit(ask))
+async def prepare(body: ChatRequest, endpoint: ModelEndpoint, request_id: str, tenant: str) -> ChatTask:
+    """Render the template, tokenise, check against the model, and build the engine's requests."""
+    writer, served = endpoint.writer, endpoint.served
+    check_tokens(list(body.logit_bias), writer.vocabulary, "logit_bias")
+    prompt = served.template.render(body.messages)
+    tokens = await endpoint.encode(prompt, special=served.template.wrap, param="messages")
+    requested = body.max_completion_tokens or body.max_tokens
+    usual = endpoint.service.default_tokens(DEFAULT_CHAT_TOKENS)
+    max_tokens = fit(len(tokens), requested, default=usual, context=writer.context, param=_limit(body))
     requests = build(
-        desk,
-        ask,
+        endpoint,
+        body,
         tokens,
         id_=request_id,
-        max_tokens=most,
+        max_tokens=max_tokens,
         tenant=tenant,
-        logprobs=(ask.top_logprobs or 0) if ask.logprobs else -1,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
     )
-    stops = [*ask.stop, *served.template.stops]
+    stops = [*body.stop, *served.template.stops]
     return ChatTask(
         id=f"chatcmpl-{request_id}",
-        model=desk.id,
+        model=endpoint.id,
         created=int(time.time()),
         text=served.text,
         requests=requests,
-        answers=[Answer(served.text, stops, desk.stop_tokens) for _ in requests],
-        scored=bool(ask.logprobs),
+        answers=[Answer(served.text, stops, endpoint.stop_tokens) for _ in requests],
+        scored=bool(body.logprobs),
         prompt_tokens=len(tokens),
     )
 
 
-def _limit(ask: ChatRequest) -> str:
-    """Return the parameter that sets the length of the answer, or the messages where none does."""
-    if ask.max_completion_tokens is not None:
+def _limit(body: ChatRequest) -> str:
+    """Return the parameter that sets the length of the answer, or "messages" if none does."""
+    if body.max_completion_tokens is not None:
         return "max_completion_tokens"
-    return "max_tokens" if ask.max_tokens is not None else "messages"
+    return "max_tokens" if body.max_tokens is not None else "messages"
 
 
-def told(text: TextCodec, scored: Sequence[Scored]) -> ChatLogprobs:
-    """Write log-probabilities token by token, each with its bytes and rivals."""
+def logprobs_of(text: TextCodec, scored: Sequence[Scored]) -> ChatLogprobs:
+    """Return log-probabilities token by token, each with its bytes and alternatives."""
     content = []
-    for one in scored:
-        rivals = [
+    for item in scored:
+        top = [
             TopLogprob(
-                token=token_name(text, rival.token),
-                logprob=rival.logprob,
-                bytes=list(text.token_bytes(rival.token)),
+                token=token_name(text, other.token),
+                logprob=other.logprob,
+                bytes=list(text.token_bytes(other.token)),
             )
-            for rival in one.alternatives
+            for other in item.alternatives
         ]
         content.append(
             TokenLogprob(
-                token=token_name(text, one.token),
-                logprob=one.logprob or 0.0,
-                bytes=list(text.token_bytes(one.token)),
-                top_logprobs=rivals,
+                token=token_name(text, item.token),
+                logprob=item.logprob or 0.0,
+                bytes=list(text.token_bytes(item.token)),
+                top_logprobs=top,
             )
         )
     return ChatLogprobs(content=content, refusal=None)
 
 
-def _reply(work: ChatTask, answered: Sequence[TextDelta]) -> dict[str, Any]:
-    """Return what replies.ChatReply describes; to build that, check by check, takes ten times as long."""
+def _reply(task: ChatTask, answered: Sequence[TextDelta]) -> dict[str, Any]:
+    """Return a ChatReply as a dictionary; to build and validate the model takes ten times as long."""
     choices = [
         {
             "index": place,
             "message": {"role": "assistant", "content": piece.text, "refusal": None},
-            "logprobs": work.logprobs(piece),
+            "logprobs": task.logprobs(piece),
             "finish_reason": piece.finish or "stop",
         }
         for place, piece in enumerate(answered)
     ]
     return {
-        "id": work.id,
+        "id": task.id,
         "object": "chat.completion",
-        "created": work.created,
-        "model": work.model,
+        "created": task.created,
+        "model": task.model,
         "choices": choices,
-        "usage": spent(work.prompt_tokens, work.answers),
+        "usage": spent(task.prompt_tokens, task.answers),
     }
 
 
-async def _frames(work: ChatTask, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
-    places = range(len(work.answers))
+async def _frames(task: ChatTask, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    places = range(len(task.answers))
     opening = Delta(role="assistant", content="")
-    yield b"".join(_chunk(work, place, opening, TextDelta(""), with_usage) for place in places)
-    quick = [QuickFrames(partial(_text_chunk, work, place, with_usage=with_usage)) for place in places]
+    yield b"".join(_chunk(task, place, opening, TextDelta(""), with_usage) for place in places)
+    quick = [QuickFrames(partial(_text_chunk, task, place, with_usage=with_usage)) for place in places]
     async with aclosing(arriving):
         async for arrived in arriving:
-            frames = [_frame(work, place, piece, quick[place], with_usage) for place, piece in arrived]
+            frames = [_frame(task, place, piece, quick[place], with_usage) for place, piece in arrived]
             yield b"".join(frames) if arrived else KEEP_ALIVE
     if with_usage:
-        yield event(work.chunk([], usage(work.prompt_tokens, work.answers)))
+        yield event(task.chunk([], usage(task.prompt_tokens, task.answers)))
     yield DONE
 
 
-def _frame(work: ChatTask, place: int, piece: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
-    """Write what a piece adds: its text, if there is any, and its end in a chunk of its own."""
+def _frame(task: ChatTask, place: int, piece: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
+    """Return the chunks of a piece: its text, if there is any, and its end in a separate chunk."""
     written = b""
     if piece.scored:
         delta = Delta(content=piece.text)
-        written = _chunk(work, place, delta, TextDelta(piece.text, piece.scored), with_usage)
+        written = _chunk(task, place, delta, TextDelta(piece.text, piece.scored), with_usage)
     elif piece.text:
         written = quick.write(piece.text)
     if piece.finish:
-        written += _chunk(work, place, Delta(), TextDelta("", finish=piece.finish), with_usage)
+        written += _chunk(task, place, Delta(), TextDelta("", finish=piece.finish), with_usage)
     return written
 
 
-def _text_chunk(work: ChatTask, place: int, text: str, *, with_usage: bool) -> bytes:
-    return _chunk(work, place, Delta(content=text), TextDelta(text), with_usage)
+def _text_chunk(task: ChatTask, place: int, text: str, *, with_usage: bool) -> bytes:
+    return _chunk(task, place, Delta(content=text), TextDelta(text), with_usage)
 
 
-def _chunk(work: ChatTask, place: int, delta: Delta, piece: TextDelta, with_usage: bool) -> bytes:
-    """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
-    logprobs = work.logprobs(piece) if piece.scored else None
+def _chunk(task: ChatTask, place: int, delta: Delta, piece: TextDelta, with_usage: bool) -> bytes:
+    """Return a chunk; its `usage` is null if the client wants usage at the end, and absent otherwise."""
+    logprobs = task.logprobs(piece) if piece.scored else None
     choice = ChunkChoice(index=place, delta=delta, logprobs=logprobs, finish_reason=piece.finish)
-    chunk = work.chunk([choice])
+    chunk = task.chunk([choice])
     if not with_usage:
         chunk.model_fields_set.discard("usage")
     return event(chunk)

@@ -1,7 +1,7 @@
-"""POST /v1/complete-call: what could come next in a half-typed call, from this gateway's own document.
+"""POST /v1/complete-call: completes a half-typed call from this gateway's own OpenAPI document.
 
-The engine is not asked, and no limit is counted: it is the document and the names of the models that answer.
-What is offered, and how, is windlass.completion.
+It needs no engine and counts against no limit. The suggestions come from windlass.completion, which is given
+the document and the names of the served models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.serve.gateway.service import GatewayService
 
 MAX_CHARS = 1 << 14
 LONG_CHARS = 2048
-"""Longer texts are looked at in a thread, so that streams go on."""
+"""Longer texts are completed in a thread, so that they do not delay streams."""
 
 
 class CompleteCallRequest(RequestBody):
@@ -28,24 +28,24 @@ class CompleteCallRequest(RequestBody):
 
     text: str = Field(
         max_length=MAX_CHARS,
-        description="A body of JSON, a curl command or Python, as far as it has been typed.",
+        description="A JSON body, a curl command or Python, typed so far.",
     )
     cursor: int | None = Field(
         None,
         ge=0,
         le=MAX_CHARS,
-        description="Where the cursor stands, in characters; at the end if left out.",
+        description="Position of the cursor, in characters; default: the end.",
     )
     kind: Literal["auto", "json", "curl", "python"] | None = Field(
-        None, description="What the text is.", json_schema_extra={"x-default": "auto"}
+        None, description="The kind of the text.", json_schema_extra={"x-default": "auto"}
     )
     path: str | None = Field(
-        None, max_length=256, description="The route that a body of JSON is for; its keys tell if left out."
+        None, max_length=256, description="The route of a JSON body; default: inferred from its keys."
     )
 
 
 class CallCandidate(BaseModel):
-    """One thing that may stand at the cursor: put `insert` in the place of the characters [from, to)."""
+    """A suggestion: replace the characters [from, to) with `insert`."""
 
     text: str
     insert: str
@@ -57,7 +57,7 @@ class CallCandidate(BaseModel):
 
 
 class CallFix(BaseModel):
-    """A slip, and what sets it right."""
+    """A mistake and its correction."""
 
     about: str
     insert: str
@@ -65,7 +65,7 @@ class CallFix(BaseModel):
 
 
 class CallExplanation(BaseModel):
-    """What is known of the field, header or path under the cursor."""
+    """Documentation of the field, header or path under the cursor."""
 
     name: str
     type: str
@@ -77,7 +77,7 @@ class CallExplanation(BaseModel):
 
 
 class WrittenCall(BaseModel):
-    """The whole call, which the server takes; texts are empty where no route is known yet."""
+    """The whole call, which the server accepts; texts are empty while the route is unknown."""
 
     curl: str = ""
     python: str = ""
@@ -94,32 +94,32 @@ class CompleteCallReply(BaseModel):
     method: str
     path: str
     candidates: list[CallCandidate]
-    """The likeliest first."""
+    """The best first."""
     fixes: list[CallFix]
     fixed: str
-    """The text with all fixes made."""
+    """The text with all fixes applied."""
     explains: CallExplanation | None
     call: WrittenCall
 
 
-async def complete_call(request: Request, ask: CompleteCallRequest, service: GatewayService) -> Response:
-    """Say what could come next."""
-    if len(ask.text) <= LONG_CHARS:
-        offer = _offer(request, ask, service)
+async def complete_call(request: Request, body: CompleteCallRequest, service: GatewayService) -> Response:
+    """Complete a half-typed call."""
+    if len(body.text) <= LONG_CHARS:
+        suggestions = _suggest(request, body, service)
     else:
-        offer = await asyncio.to_thread(_offer, request, ask, service)
-    reply = CompleteCallReply.model_validate({"object": "completed_call", **offer.as_json()})
+        suggestions = await asyncio.to_thread(_suggest, request, body, service)
+    reply = CompleteCallReply.model_validate({"object": "completed_call", **suggestions.as_json()})
     return Response(reply.model_dump_json(by_alias=True), media_type="application/json")
 
 
-def _offer(request: Request, ask: CompleteCallRequest, service: GatewayService) -> Suggestions:
-    kind = ask.kind or "auto"
+def _suggest(request: Request, body: CompleteCallRequest, service: GatewayService) -> Suggestions:
+    kind = body.kind or "auto"
     return complete(
-        ask.text,
-        ask.cursor,
+        body.text,
+        body.cursor,
         document=request.app.openapi(),
-        models=names_of([desk.id for desk in service.desks()]),
+        models=names_of([endpoint.id for endpoint in service.endpoints()]),
         kind=kind,
-        path=ask.path or "",
+        path=body.path or "",
         server=str(request.base_url).removesuffix("/"),
     )

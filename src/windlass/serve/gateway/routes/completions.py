@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder(enc_hook=BaseModel.model_dump).encode
 
 
 class CompletionTask(msgspec.Struct, frozen=True):
-    """A request made ready: what the engine is asked, and what becomes of its tokens."""
+    """A prepared request: the requests for the engine, and the answers made from its tokens."""
 
     id: str
     model: str
@@ -61,7 +61,7 @@ class CompletionTask(msgspec.Struct, frozen=True):
     prompt_tokens: int
 
     def logprobs(self, piece: TextDelta) -> CompletionLogprobs | None:
-        return told(self.text, piece.scored, self.alternatives) if self.scored else None
+        return logprobs_of(self.text, piece.scored, self.alternatives) if self.scored else None
 
     def choice(self, place: int, piece: TextDelta) -> CompletionChoice:
         logprobs = self.logprobs(piece)
@@ -78,150 +78,150 @@ class CompletionTask(msgspec.Struct, frozen=True):
         )
 
 
-async def complete(request: Request, ask: CompletionRequest, service: GatewayService) -> Response:
+async def complete(request: Request, body: CompletionRequest, service: GatewayService) -> Response:
     """Answer a request, whole or as a stream."""
     caller = caller_of(request)
-    journey, opening = request_trace_of(request), ask.prompt[0]
-    desk = service.desk(ask.model, conversation_of(caller.tenant, ask.user, opening))
-    if not desk.is_ready:
-        await desk.meet()
-    journey.standby = desk.standby
+    trace, opening = request_trace_of(request), body.prompt[0]
+    endpoint = service.endpoint(body.model, conversation_of(caller.tenant, body.user, opening))
+    if not endpoint.is_ready:
+        await endpoint.wait_until_ready()
+    trace.standby = endpoint.standby
     state = request.scope["state"]
-    work = await prepare(ask, desk, state["work_id"], caller.tenant)
-    ticket = await service.ask(caller, work.requests, state["deadline"], journey)
-    if ask.stream:
-        with_usage = bool(ask.stream_options and ask.stream_options.include_usage)
-        arriving = pieces(ticket, work.answers, work.shown)
-        return EventStream(_frames(work, arriving, with_usage), request.state.request_id, ticket.close)
-    with closing(ticket):
-        answered = await while_connected(request, whole(ticket, work.answers, work.shown))
+    task = await prepare(body, endpoint, state["work_id"], caller.tenant)
+    handle = await service.submit(caller, task.requests, state["deadline"], trace)
+    if body.stream:
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        arriving = pieces(handle, task.answers, task.shown)
+        return EventStream(_frames(task, arriving, with_usage), request.state.request_id, handle.close)
+    with closing(handle):
+        answered = await while_connected(request, whole(handle, task.answers, task.shown))
     if answered is None:
         return Response(status_code=CLIENT_LEFT)
-    return Response(_encode(_reply(work, answered)), media_type="application/json")
+    return Response(_encode(_reply(task, answered)), media_type="application/json")
 
 
 async def prepare(
-    ask: CompletionRequest, desk: ModelEndpoint, request_id: str, tenant: str
+    body: CompletionRequest, endpoint: ModelEndpoint, request_id: str, tenant: str
 ) -> CompletionTask:
-    """Tokenise, check against the model, and write the engine's orders."""
-    writer = desk.writer
-    check_tokens(list(ask.logit_bias), writer.vocabulary, "logit_bias")
-    text, stop_tokens = desk.served.text, desk.stop_tokens
+    """Tokenise, check against the model, and build the engine's requests."""
+    writer = endpoint.writer
+    check_tokens(list(body.logit_bias), writer.vocabulary, "logit_bias")
+    text, stop_tokens = endpoint.served.text, endpoint.stop_tokens
     requests: list[Generate] = []
     answers: list[Answer] = []
     shown: list[str] = []
-    read = 0
-    for number, prompt in enumerate(ask.prompt):
-        tokens = await desk.encode(prompt, special=True, param="prompt")
-        most = fit(
+    prompt_tokens = 0
+    for number, prompt in enumerate(body.prompt):
+        tokens = await endpoint.encode(prompt, special=True, param="prompt")
+        max_tokens = fit(
             len(tokens),
-            ask.max_tokens,
-            default=desk.service.default_tokens(DEFAULT_COMPLETION_TOKENS),
+            body.max_tokens,
+            default=endpoint.service.default_tokens(DEFAULT_COMPLETION_TOKENS),
             context=writer.context,
-            param="max_tokens" if ask.max_tokens else "prompt",
+            param="max_tokens" if body.max_tokens else "prompt",
         )
         requests += build(
-            desk,
-            ask,
+            endpoint,
+            body,
             tokens,
             id_=f"{request_id}-{number}",
-            max_tokens=most,
+            max_tokens=max_tokens,
             tenant=tenant,
-            logprobs=-1 if ask.logprobs is None else ask.logprobs,
-            score_prompt=bool(ask.echo) and ask.logprobs is not None,
+            logprobs=-1 if body.logprobs is None else body.logprobs,
+            score_prompt=bool(body.echo) and body.logprobs is not None,
         )
-        answers += [Answer(text, ask.stop, stop_tokens, prompt=tokens) for _ in range(ask.n or 1)]
-        shown += [prompt if isinstance(prompt, str) else text.decode(tokens)] * (ask.n or 1)
-        read += len(tokens)
+        answers += [Answer(text, body.stop, stop_tokens, prompt=tokens) for _ in range(body.n or 1)]
+        shown += [prompt if isinstance(prompt, str) else text.decode(tokens)] * (body.n or 1)
+        prompt_tokens += len(tokens)
     return CompletionTask(
         id=f"cmpl-{request_id}",
-        model=desk.id,
+        model=endpoint.id,
         created=int(time.time()),
         text=text,
         requests=requests,
         answers=answers,
-        shown=shown if ask.echo else None,
-        scored=ask.logprobs is not None,
-        alternatives=bool(ask.logprobs),
-        prompt_tokens=read,
+        shown=shown if body.echo else None,
+        scored=body.logprobs is not None,
+        alternatives=bool(body.logprobs),
+        prompt_tokens=prompt_tokens,
     )
 
 
-def told(text: TextCodec, scored: Sequence[Scored], alternatives: bool) -> CompletionLogprobs:
-    """Write log-probabilities as parallel lists; the chosen token is always among its rivals."""
+def logprobs_of(text: TextCodec, scored: Sequence[Scored], alternatives: bool) -> CompletionLogprobs:
+    """Return log-probabilities as parallel lists; the chosen token is always among its alternatives."""
     tops: list[dict[str, float] | None] = []
-    for one in scored:
-        if one.logprob is None:
+    for item in scored:
+        if item.logprob is None:
             tops.append(None)
             continue
-        rivals = {token_name(text, rival.token): rival.logprob for rival in one.alternatives}
-        tops.append(rivals | {token_name(text, one.token): one.logprob})
+        top = {token_name(text, other.token): other.logprob for other in item.alternatives}
+        tops.append(top | {token_name(text, item.token): item.logprob})
     return CompletionLogprobs(
-        tokens=[token_name(text, one.token) for one in scored],
-        token_logprobs=[one.logprob for one in scored],
+        tokens=[token_name(text, item.token) for item in scored],
+        token_logprobs=[item.logprob for item in scored],
         top_logprobs=tops if alternatives else None,
-        text_offset=[one.offset for one in scored],
+        text_offset=[item.offset for item in scored],
     )
 
 
-def _echoes(work: CompletionTask) -> list[TextDelta]:
-    """Return the prompts to begin with, unless they come with their scores."""
-    if work.shown is None or work.scored:
+def _echoes(task: CompletionTask) -> list[TextDelta]:
+    """Return the prompts to begin with, unless the engine sends them with their scores."""
+    if task.shown is None or task.scored:
         return []
-    return [answer.echo(text, None) for answer, text in zip(work.answers, work.shown, strict=True)]
+    return [answer.echo(text, None) for answer, text in zip(task.answers, task.shown, strict=True)]
 
 
-def _reply(work: CompletionTask, answered: Sequence[TextDelta]) -> dict[str, Any]:
-    """Return what replies.CompletionReply describes, without checking each of its parts."""
-    begun = work.shown if work.shown is not None and not work.scored else [""] * len(answered)
+def _reply(task: CompletionTask, answered: Sequence[TextDelta]) -> dict[str, Any]:
+    """Return a CompletionReply as a dictionary, without validating it."""
+    begun = task.shown if task.shown is not None and not task.scored else [""] * len(answered)
     choices = [
         {
             "index": place,
             "text": begun[place] + piece.text,
-            "logprobs": work.logprobs(piece),
+            "logprobs": task.logprobs(piece),
             "finish_reason": piece.finish,
         }
         for place, piece in enumerate(answered)
     ]
     return {
-        "id": work.id,
+        "id": task.id,
         "object": "text_completion",
-        "created": work.created,
-        "model": work.model,
+        "created": task.created,
+        "model": task.model,
         "choices": choices,
-        "usage": spent(work.prompt_tokens, work.answers),
+        "usage": spent(task.prompt_tokens, task.answers),
     }
 
 
-async def _frames(work: CompletionTask, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
-    for place, echo in enumerate(_echoes(work)):
-        yield _chunk(work, place, echo, with_usage)
-    places = range(len(work.answers))
-    quick = [QuickFrames(partial(_text_chunk, work, place, with_usage=with_usage)) for place in places]
+async def _frames(task: CompletionTask, arriving: Pieces, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    for place, echo in enumerate(_echoes(task)):
+        yield _chunk(task, place, echo, with_usage)
+    places = range(len(task.answers))
+    quick = [QuickFrames(partial(_text_chunk, task, place, with_usage=with_usage)) for place in places]
     async with aclosing(arriving):
         async for arrived in arriving:
-            frames = [_frame(work, place, piece, quick[place], with_usage) for place, piece in arrived]
+            frames = [_frame(task, place, piece, quick[place], with_usage) for place, piece in arrived]
             yield b"".join(frames) if arrived else KEEP_ALIVE
     if with_usage:
-        yield event(work.reply([], usage(work.prompt_tokens, work.answers)))
+        yield event(task.reply([], usage(task.prompt_tokens, task.answers)))
     yield DONE
 
 
-def _frame(work: CompletionTask, place: int, piece: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
-    """Write what a piece adds, if it adds anything."""
-    if work.scored or piece.finish:
+def _frame(task: CompletionTask, place: int, piece: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
+    """Return the chunk of a piece, or nothing if the piece is empty."""
+    if task.scored or piece.finish:
         has_news = piece.text or piece.scored or piece.finish
-        return _chunk(work, place, piece, with_usage) if has_news else b""
+        return _chunk(task, place, piece, with_usage) if has_news else b""
     return quick.write(piece.text) if piece.text else b""
 
 
-def _text_chunk(work: CompletionTask, place: int, text: str, *, with_usage: bool) -> bytes:
-    return _chunk(work, place, TextDelta(text), with_usage)
+def _text_chunk(task: CompletionTask, place: int, text: str, *, with_usage: bool) -> bytes:
+    return _chunk(task, place, TextDelta(text), with_usage)
 
 
-def _chunk(work: CompletionTask, place: int, piece: TextDelta, with_usage: bool) -> bytes:
-    """Write a chunk; `usage` is null in it when counts were asked for, and absent otherwise."""
-    reply = work.reply([work.choice(place, piece)], None)
+def _chunk(task: CompletionTask, place: int, piece: TextDelta, with_usage: bool) -> bytes:
+    """Return a chunk; its `usage` is null if the client wants usage at the end, and absent otherwise."""
+    reply = task.reply([task.choice(place, piece)], None)
     if not with_usage:
         reply.model_fields_set.discard("usage")
     return event(reply)

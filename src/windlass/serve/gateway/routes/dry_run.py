@@ -1,7 +1,7 @@
-"""POST /v1/dry-run: what would become of a request, without computing any of it.
+"""POST /v1/dry-run: checks a request, its cost and its duration without computing it.
 
-The body goes through the same checks, templates and tokenizer as on its route, up to the point where the
-engine would be asked. What the route would refuse is told as its refusal; the dry run itself succeeds.
+The body goes through the same checks, template and tokenizer as on its route, up to the point where it would
+be sent to the engine. If the route would refuse it, the reply holds that error; the dry run itself succeeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.serve.gateway.caller import Caller, caller_of
 from windlass.serve.gateway.limits.admission_controller import AdmissionController, amounts_of
 from windlass.serve.gateway.limits.request_cost import RequestCost
 from windlass.serve.gateway.routes import chat, completions, embeddings
-from windlass.serve.gateway.schemas.repair import amended
+from windlass.serve.gateway.schemas.repair import with_correction
 from windlass.serve.gateway.schemas.request_body import check
 from windlass.serve.gateway.schemas.requests import (
     ChatRequest,
@@ -36,26 +36,26 @@ class DryRunRequest(RequestBody):
     """POST /v1/dry-run."""
 
     route: Route
-    body: dict[str, Any] = Field(description="What would be sent to that route.")
+    body: dict[str, Any] = Field(description="The body for that route.")
 
 
 class LimitState(BaseModel):
-    """What is left of one limit, of everybody, of the tenant or of the key."""
+    """What is left of one limit: of the whole service, of the tenant or of the key."""
 
     scope: Literal["all", "tenant", "key"]
     kind: str
     left: float
-    most: float
+    capacity: float
     needed: float
-    """What this request would take at most."""
+    """The maximum that this request would use."""
 
 
 class DryRunCost(BaseModel):
-    """What a request costs if its answers are as long as they may be."""
+    """The cost of a request whose answers have the maximum length."""
 
-    most: float
+    maximum: float
     currency: str
-    """Its code, as ISO 4217 has it."""
+    """ISO 4217 code."""
 
 
 class DryRunReply(BaseModel):
@@ -64,94 +64,96 @@ class DryRunReply(BaseModel):
     object: Literal["dry_run"]
     fits: bool
     error: ErrorBody | None = None
-    """Why not."""
+    """Why it does not fit."""
     model: str | None = None
     """The version that would answer now."""
     context_length: int | None = None
     answers: int | None = None
     prompt_tokens: int | None = None
     max_tokens: int | None = None
-    """Tokens that all answers may have together."""
+    """The maximum of all answers together."""
     first_token_s: float | None = None
     whole_s: float | None = None
-    """Estimates, from what this gateway answered lately."""
+    """Estimates from recent answers of this gateway."""
     cost: DryRunCost | None = None
-    """Told where [serve.price] says what tokens cost."""
+    """Given if [serve.price] sets the price of tokens."""
     quota: list[LimitState] = []
 
 
-async def try_out(request: Request, ask: DryRunRequest, service: GatewayService) -> Response:
-    """Say what would become of a request."""
+async def try_out(request: Request, body: DryRunRequest, service: GatewayService) -> Response:
+    """Answer a dry run."""
     caller = caller_of(request)
     try:
-        desk, wish = await _made_ready(ask, service, caller)
+        endpoint, cost = await _prepare(body, service, caller)
     except ApiError as error:
-        told = envelope(amended(error, ask.body), request.state.request_id)["error"]
-        reply = DryRunReply(object="dry_run", fits=False, error=ErrorBody.model_validate(told))
+        error_body = envelope(with_correction(error, body.body), request.state.request_id)["error"]
+        reply = DryRunReply(object="dry_run", fits=False, error=ErrorBody.model_validate(error_body))
     else:
-        reply = await _foreseen(desk, wish, service, caller)
+        reply = await _forecast(endpoint, cost, service, caller)
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _made_ready(
-    ask: DryRunRequest, service: GatewayService, caller: Caller
+async def _prepare(
+    body: DryRunRequest, service: GatewayService, caller: Caller
 ) -> tuple[ModelEndpoint, RequestCost]:
-    """Do with a body what its route does before the engine is asked."""
-    match ask.route:
+    """Prepare a body as its route does before it submits to the engine; return its cost."""
+    match body.route:
         case "/v1/completions":
-            completion = check(CompletionRequest, ask.body)
-            desk = service.desk(completion.model)
-            return desk, request_cost(
-                (await completions.prepare(completion, desk, "dry", caller.tenant)).requests
+            completion_body = check(CompletionRequest, body.body)
+            endpoint = service.endpoint(completion_body.model)
+            return endpoint, request_cost(
+                (await completions.prepare(completion_body, endpoint, "dry", caller.tenant)).requests
             )
         case "/v1/chat/completions":
-            talk = check(ChatRequest, ask.body)
-            desk = service.desk(talk.model)
-            return desk, request_cost((await chat.prepare(talk, desk, "dry", caller.tenant)).requests)
+            chat_body = check(ChatRequest, body.body)
+            endpoint = service.endpoint(chat_body.model)
+            return endpoint, request_cost(
+                (await chat.prepare(chat_body, endpoint, "dry", caller.tenant)).requests
+            )
         case "/v1/embeddings":
-            embedding = check(EmbeddingRequest, ask.body)
-            desk = service.desk(embedding.model)
-            inputs = await embeddings.prepare(embedding, desk)
-            return desk, request_cost([Embed(id="dry", inputs=inputs, model=desk.model)])
+            embedding_body = check(EmbeddingRequest, body.body)
+            endpoint = service.endpoint(embedding_body.model)
+            inputs = await embeddings.prepare(embedding_body, endpoint)
+            return endpoint, request_cost([Embed(id="dry", inputs=inputs, model=endpoint.model)])
 
 
-async def _foreseen(
-    desk: ModelEndpoint, wish: RequestCost, service: GatewayService, caller: Caller
+async def _forecast(
+    endpoint: ModelEndpoint, cost: RequestCost, service: GatewayService, caller: Caller
 ) -> DryRunReply:
-    """Tell what the request needs, how long it would take and what it would leave."""
-    gate = service.admission
-    estimate = gate.estimate(wish) if isinstance(gate, AdmissionController) else None
+    """Return what the request needs, how long it would take and what is left of the caller's limits."""
+    admission = service.admission
+    estimate = admission.estimate(cost) if isinstance(admission, AdmissionController) else None
     return DryRunReply(
         object="dry_run",
         fits=True,
-        model=desk.id,
-        context_length=desk.offered.context,
-        answers=wish.answers,
-        prompt_tokens=wish.prompt_tokens,
-        max_tokens=wish.max_tokens,
+        model=endpoint.id,
+        context_length=endpoint.model_info.context,
+        answers=cost.answers,
+        prompt_tokens=cost.prompt_tokens,
+        max_tokens=cost.max_tokens,
         first_token_s=estimate.first_s if estimate else None,
         whole_s=estimate.whole_s if estimate else None,
-        cost=_cost(service, wish),
-        quota=await _budgets(gate, wish, caller) if isinstance(gate, AdmissionController) else [],
+        cost=_cost(service, cost),
+        quota=await _budgets(admission, cost, caller) if isinstance(admission, AdmissionController) else [],
     )
 
 
-def _cost(service: GatewayService, wish: RequestCost) -> DryRunCost | None:
+def _cost(service: GatewayService, cost: RequestCost) -> DryRunCost | None:
     price = service.price
     if price is None:
         return None
-    return DryRunCost(most=price.most(wish.prompt_tokens, wish.max_tokens), currency=price.currency)
+    return DryRunCost(maximum=price.max_cost(cost.prompt_tokens, cost.max_tokens), currency=price.currency)
 
 
-async def _budgets(gate: AdmissionController, wish: RequestCost, caller: Caller) -> list[LimitState]:
-    needed = amounts_of(wish)
+async def _budgets(admission: AdmissionController, cost: RequestCost, caller: Caller) -> list[LimitState]:
+    needed = amounts_of(cost)
     return [
         LimitState(
             scope="all" if name.scope == "all" else "tenant" if name.scope.startswith("tenant:") else "key",
             kind=name.kind,
             left=left,
-            most=rule.most,
+            capacity=rule.capacity,
             needed=needed[name.kind],
         )
-        for name, rule, left in await gate.left(caller)
+        for name, rule, left in await admission.left(caller)
     ]

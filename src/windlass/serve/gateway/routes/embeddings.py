@@ -23,58 +23,56 @@ from windlass.serve.gateway.service import GatewayService, ModelEndpoint, conver
 from windlass.spec.protocol.wire import Embed, EmbeddingVectors
 
 INPUTS_PER_MESSAGE = 64
-"""Vectors come back in one frame; so many of the widest models stay far below the wire's limit."""
+"""Vectors come back in one frame; this many of the widest models stay far below its size limit."""
 
 
-async def embed(request: Request, ask: EmbeddingRequest, service: GatewayService) -> Response:
+async def embed(request: Request, body: EmbeddingRequest, service: GatewayService) -> Response:
     """Answer a request with one vector for each input."""
     tenant = caller_of(request).tenant
-    desk = service.desk(ask.model, conversation_of(tenant, ask.user, "embeddings"))
-    if not desk.is_ready:
-        await desk.meet()
-    request_trace_of(request).standby = desk.standby
-    inputs = await prepare(ask, desk)
+    endpoint = service.endpoint(body.model, conversation_of(tenant, body.user, "embeddings"))
+    if not endpoint.is_ready:
+        await endpoint.wait_until_ready()
+    request_trace_of(request).standby = endpoint.standby
+    inputs = await prepare(body, endpoint)
     read = sum(map(len, inputs))
-    vectors = await while_connected(request, _vectors(desk, ask, inputs, request))
+    vectors = await while_connected(request, _vectors(endpoint, body, inputs, request))
     if vectors is None:
         return Response(status_code=CLIENT_LEFT)
     reply = EmbeddingReply(
         object="list",
         data=[
-            EmbeddingItem(object="embedding", index=place, embedding=_written(vector, ask.encoding_format))
+            EmbeddingItem(object="embedding", index=place, embedding=_written(vector, body.encoding_format))
             for place, vector in enumerate(vectors)
         ],
-        model=desk.id,
+        model=endpoint.id,
         usage=EmbeddingUsage(prompt_tokens=read, total_tokens=read),
     )
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def prepare(ask: EmbeddingRequest, desk: ModelEndpoint) -> list[list[int]]:
+async def prepare(body: EmbeddingRequest, endpoint: ModelEndpoint) -> list[list[int]]:
     """Check a request against the model, and tokenise its inputs."""
-    offered = desk.offered
-    if desk.adapter:
-        raise ApiError(
-            "wrong_model_kind", "adapters change what a model writes; ask its model to embed", param="model"
-        )
-    if not offered.width:
+    model_info = endpoint.model_info
+    if endpoint.adapter:
+        raise ApiError("wrong_model_kind", "adapters have no embeddings; use the base model", param="model")
+    if not model_info.width:
         raise ApiError(
             "wrong_model_kind",
-            f"'{desk.id}' is of family {offered.family}, which has no vectors; it writes and scores text",
+            f"'{endpoint.id}' is of family {model_info.family}, which has no embeddings; it generates text",
             param="model",
         )
-    if ask.dimensions is not None and ask.dimensions != offered.width:
+    if body.dimensions is not None and body.dimensions != model_info.width:
         raise ApiError(
             "invalid_value",
-            f"'dimensions' is {ask.dimensions}; vectors of this model have {offered.width}, and are not cut",
+            f"'dimensions' must be {model_info.width}, the model's width, got {body.dimensions}",
             param="dimensions",
-            allowed={"const": offered.width},
+            allowed={"const": model_info.width},
         )
-    return [await _tokens(desk, entry, offered.context) for entry in ask.input]
+    return [await _tokens(endpoint, entry, model_info.context) for entry in body.input]
 
 
-async def _tokens(desk: ModelEndpoint, entry: str | list[int], context: int) -> list[int]:
-    tokens = await desk.encode(entry, special=True, param="input")
+async def _tokens(endpoint: ModelEndpoint, entry: str | list[int], context: int) -> list[int]:
+    tokens = await endpoint.encode(entry, special=True, param="input")
     if len(tokens) > context:
         raise ApiError(
             "context_length_exceeded",
@@ -85,26 +83,28 @@ async def _tokens(desk: ModelEndpoint, entry: str | list[int], context: int) -> 
 
 
 async def _vectors(
-    desk: ModelEndpoint, ask: EmbeddingRequest, inputs: list[list[int]], request: Request
+    endpoint: ModelEndpoint, body: EmbeddingRequest, inputs: list[list[int]], request: Request
 ) -> list[list[float]]:
-    """Ask the engine for a few inputs at a time, so that one big request does not hold up the others."""
-    caller, work_id, journey = caller_of(request), request.state.work_id, request_trace_of(request)
+    """Send the engine a few inputs at a time, so that one big request does not delay others."""
+    caller, work_id, trace = caller_of(request), request.state.work_id, request_trace_of(request)
     vectors: list[list[float]] = []
     for start in range(0, len(inputs), INPUTS_PER_MESSAGE):
         message = Embed(
             id=f"{work_id}-{start}",
             inputs=inputs[start : start + INPUTS_PER_MESSAGE],
-            model=desk.model,
+            model=endpoint.model,
             tenant=caller.tenant,
-            priority=ask.priority or 0,
+            priority=body.priority or 0,
         )
-        with closing(await desk.service.ask(caller, [message], request.state.deadline, journey)) as ticket:
-            vectors += await _answer(ticket)
+        with closing(
+            await endpoint.service.submit(caller, [message], request.state.deadline, trace)
+        ) as handle:
+            vectors += await _answer(handle)
     return vectors
 
 
-async def _answer(ticket: RequestHandle) -> list[list[float]]:
-    ((_, message),) = await ticket.next()
+async def _answer(handle: RequestHandle) -> list[list[float]]:
+    ((_, message),) = await handle.next()
     assert isinstance(message, EmbeddingVectors)
     return message.vectors
 

@@ -1,7 +1,7 @@
-"""/errors and /errors/CODE: what happened, an example, and what to do; made from the tables of codes.
+"""/errors and /errors/CODE: what happened, an example, and what to do, from the tables of error codes.
 
-For people they are pages that are whole in themselves and load nothing from elsewhere; for programs that ask
-for application/json they are the same facts. The language is that of ?lang=, else of Accept-Language.
+Browsers get a page that loads nothing from other sites; clients that accept application/json get the same
+data. The language is that of ?lang=, otherwise of Accept-Language.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ WORDS: dict[Language, dict[str, str]] = {
 
 
 class CodeReply(BaseModel):
-    """What is known of one code; `route`, `wrong` and `right` are empty where no body shows it."""
+    """One error code; `route`, `wrong` and `right` are an example, empty if there is none."""
 
     code: str
     status: int
@@ -114,19 +114,19 @@ def error_response(request: Request, code: str) -> Response | None:
 
 
 def language_of(request: Request) -> Language:
-    """Return the language that was asked for, or English."""
-    asked = request.query_params.get("lang", "") or _preferred(request.headers.get("accept-language", ""))
-    return "zh" if asked.lower().startswith("zh") else "en"
+    """Return the requested language, or English."""
+    wanted = request.query_params.get("lang", "") or _preferred(request.headers.get("accept-language", ""))
+    return "zh" if wanted.lower().startswith("zh") else "en"
 
 
 def _preferred(accepted: str) -> str:
-    """Return the best liked of the tags that we speak; of equals the first."""
-    best, most = "", 0.0
+    """Return the supported tag with the highest quality; the first of equals."""
+    best, best_quality = "", 0.0
     for entry in accepted.split(","):
         tag, _, quality = entry.strip().partition(";q=")
-        liked = float(quality) if quality.replace(".", "", 1).isdecimal() else 1.0
-        if tag[:2].lower() in ("en", "zh") and liked > most:
-            best, most = tag, liked
+        preference = float(quality) if quality.replace(".", "", 1).isdecimal() else 1.0
+        if tag[:2].lower() in ("en", "zh") and preference > best_quality:
+            best, best_quality = tag, preference
     return best
 
 
@@ -140,31 +140,31 @@ def texts(language: Language) -> dict[str, Code]:
     """Return the table of codes in a language."""
     if language == "en":
         return CODES
-    told = tomllib.loads((files("windlass.http") / f"codes.{language}.toml").read_text("utf-8"))
-    return {code: Code(**(vars(entry) | told.get(code, {}))) for code, entry in CODES.items()}
+    translated = tomllib.loads((files("windlass.http") / f"codes.{language}.toml").read_text("utf-8"))
+    return {code: Code(**(vars(entry) | translated.get(code, {}))) for code, entry in CODES.items()}
 
 
 @cache
 def _facts(language: Language, code: str | None) -> Page:
-    told = [CodeReply(code=name, **vars(entry)) for name, entry in texts(language).items()]
-    chosen = [reply for reply in told if code in (None, reply.code)]
+    replies = [CodeReply(code=name, **vars(entry)) for name, entry in texts(language).items()]
+    chosen = [reply for reply in replies if code in (None, reply.code)]
     body = CodeList(object="list", language=language, data=chosen).model_dump_json()
     return Page(body.encode(), "application/json", VARY)
 
 
 @cache
 def _list(language: Language) -> Page:
-    say = WORDS[language]
+    words = WORDS[language]
     rows = "".join(
         f'<tr id="{code}"><td><a href="{ERRORS_PATH}/{code}"><code>{code}</code></a></td>'
         f"<td>{entry.status}</td><td>{escape(entry.type)}</td><td>{escape(entry.meaning)}</td></tr>\n"
         for code, entry in texts(language).items()
     )
-    heads = "".join(f"<th>{say[name]}</th>" for name in ("code", "status", "type", "meaning"))
+    heads = "".join(f"<th>{words[name]}</th>" for name in ("code", "status", "type", "meaning"))
     return _whole(
         language,
-        say["errors"],
-        f"""<p>{say["intro"]} <a href="/">{say["back"]}</a></p>
+        words["errors"],
+        f"""<p>{words["intro"]} <a href="/">{words["back"]}</a></p>
 <pre>{escape(SHAPE)}</pre>
 <table class="list">
 <thead><tr>{heads}</tr></thead>
@@ -176,33 +176,33 @@ def _list(language: Language) -> Page:
 
 @cache
 def _page(language: Language, code: str) -> Page:
-    say, entry = WORDS[language], texts(language)[code]
+    words, entry = WORDS[language], texts(language)[code]
     return _whole(
         language,
         code,
-        f"""<p>{say["status"]} {entry.status}, {say["type"]} <code>{escape(entry.type)}</code>.
-<a href="{ERRORS_PATH}">{say["all"]}</a> · <a href="/#/errors/{code}">{say["back"]}</a></p>
-<h2>{say["happened"]}</h2>
+        f"""<p>{words["status"]} {entry.status}, {words["type"]} <code>{escape(entry.type)}</code>.
+<a href="{ERRORS_PATH}">{words["all"]}</a> · <a href="/#/errors/{code}">{words["back"]}</a></p>
+<h2>{words["happened"]}</h2>
 <p>{prose(entry.meaning)}</p>
-<h2>{say["do"]}</h2>
+<h2>{words["do"]}</h2>
 <p>{prose(entry.remedy)}</p>
 {_example(language, entry)}""",
     )
 
 
 def prose(text: str) -> str:
-    """Write text in which words between backticks are code."""
+    """Return text as HTML; words between backticks become code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _example(language: Language, entry: Code) -> str:
     if not entry.wrong:
         return ""
-    say = WORDS[language]
-    return f"""<h2>{say["example"]}</h2>
-<p>{say["refused"]}: POST {escape(entry.route)}</p>
+    words = WORDS[language]
+    return f"""<h2>{words["example"]}</h2>
+<p>{words["refused"]}: POST {escape(entry.route)}</p>
 <pre>{escape(entry.wrong)}</pre>
-<p>{say["accepted"]}:</p>
+<p>{words["accepted"]}:</p>
 <pre>{escape(entry.right)}</pre>"""
 
 

@@ -1,6 +1,6 @@
-"""What completions and chat share: from sampling settings to the engine's work, from tokens to pieces.
+"""What completions and chat share: from sampling settings to engine requests, from tokens to pieces of text.
 
-prompts -> fit (context) -> build (Generate messages) -> ticket -> Answer.push -> Piece
+prompts -> fit (context) -> build (Generate messages) -> RequestHandle -> Answer.push -> TextDelta
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from windlass.serve.gateway.text.tokenise import NumberText, TextCodec
 from windlass.spec.protocol.wire import Alternative, EmbeddingVectors, Generate, PromptScores, Tokens
 
 SEED_STEP = 0x9E3779B97F4A7C15
-"""Seeds of sibling answers are far apart; the first answer's seed is the one that was asked for."""
+"""Distance between the seeds of sibling answers; the first answer has the requested seed."""
 
 
-def fit(prompt_tokens: int, asked: int | None, *, default: int, context: int, param: str) -> int:
-    """Return how many tokens may be written; what was asked for is granted in full or refused."""
-    wanted = asked if asked is not None else max(1, min(default, context - prompt_tokens))
+def fit(prompt_tokens: int, requested: int | None, *, default: int, context: int, param: str) -> int:
+    """Return how many tokens may be generated; a requested number is granted in full or refused."""
+    wanted = requested if requested is not None else max(1, min(default, context - prompt_tokens))
     if prompt_tokens + wanted > context:
-        room = context - prompt_tokens
+        left = context - prompt_tokens
         raise ApiError(
             "context_length_exceeded",
-            f"the prompt has {prompt_tokens} tokens and {wanted} more are asked for, "
+            f"the prompt has {prompt_tokens} tokens and {wanted} more are requested, "
             f"{prompt_tokens + wanted} together; the model's context is {context}",
             param=param,
-            allowed={"type": "integer", "minimum": 1, "maximum": room} if room > 0 else None,
+            allowed={"type": "integer", "minimum": 1, "maximum": left} if left > 0 else None,
         )
     return wanted
 
 
 def build(
-    desk: ModelEndpoint,
-    ask: Sampling,
+    endpoint: ModelEndpoint,
+    body: Sampling,
     prompt: list[int],
     *,
     id_: str,
@@ -51,35 +51,35 @@ def build(
     logprobs: int,
     score_prompt: bool = False,
 ) -> list[Generate]:
-    """Return one message for each of the n answers to a prompt."""
-    seed = ask.seed if ask.seed is not None else secrets.randbits(63)
-    grammar = ask.grammar
-    if grammar is not None and isinstance(desk.served.text, NumberText):
-        raise ApiError("no_tokenizer", "this model has no tokenizer, and structured output needs one")
+    """Return one Generate message for each of the n answers to a prompt."""
+    seed = body.seed if body.seed is not None else secrets.randbits(63)
+    grammar = body.grammar
+    if grammar is not None and isinstance(endpoint.served.text, NumberText):
+        raise ApiError("no_tokenizer", "structured output needs a tokenizer, and this model has none")
     return [
         Generate(
             id=f"{id_}-{number}",
             tokens=prompt,
             max_tokens=max_tokens,
-            temperature=_or(ask.temperature, 1.0),
-            top_k=max(0, ask.top_k or 0),
-            top_p=_or(ask.top_p, 1.0),
-            min_p=_or(ask.min_p, 0.0),
-            presence_penalty=_or(ask.presence_penalty, 0.0),
-            frequency_penalty=_or(ask.frequency_penalty, 0.0),
-            repetition_penalty=_or(ask.repetition_penalty, 1.0),
+            temperature=_or(body.temperature, 1.0),
+            top_k=max(0, body.top_k or 0),
+            top_p=_or(body.top_p, 1.0),
+            min_p=_or(body.min_p, 0.0),
+            presence_penalty=_or(body.presence_penalty, 0.0),
+            frequency_penalty=_or(body.frequency_penalty, 0.0),
+            repetition_penalty=_or(body.repetition_penalty, 1.0),
             seed=(seed + number * SEED_STEP) % (1 << 63),
             logprobs=logprobs,
-            stop_tokens=desk.stop_tokens,
-            logit_bias=ask.logit_bias,
+            stop_tokens=endpoint.stop_tokens,
+            logit_bias=body.logit_bias,
             score_prompt=score_prompt,
-            model=desk.model,
-            adapter=desk.adapter,
+            model=endpoint.model,
+            adapter=endpoint.adapter,
             tenant=tenant,
-            priority=ask.priority or 0,
+            priority=body.priority or 0,
             grammar=grammar,
         )
-        for number in range(ask.n or 1)
+        for number in range(body.n or 1)
     ]
 
 
@@ -94,7 +94,7 @@ class Scored:
 
 
 class TextDelta(NamedTuple):
-    """What an answer gains by one message."""
+    """What one message adds to an answer."""
 
     text: str
     scored: Sequence[Scored] = ()
@@ -102,7 +102,7 @@ class TextDelta(NamedTuple):
 
 
 class Answer:
-    """One answer in the making: tokens in, pieces of text out."""
+    """One answer in progress: tokens in, pieces of text out."""
 
     def __init__(
         self, text: TextCodec, stops: Sequence[str], stop_tokens: Sequence[int], *, prompt: Sequence[int] = ()
@@ -111,7 +111,7 @@ class Answer:
         self._detokenizer = text.detokenizer()
         self._filter = StopFilter(stops)
         self._is_plain = not stops
-        """Whether text is shown as it comes, so that nobody needs to know where it stands."""
+        """Whether text is sent as it comes, so that offsets need not be tracked."""
         self._stop_tokens = frozenset(stop_tokens)
         self._prompt = prompt
         self._made = self._shown = 0
@@ -129,19 +129,19 @@ class Answer:
         logprobs = [None, *scores.logprobs]
         alternatives: list[list[Alternative]] = [[], *scores.alternatives]
         for number, token in enumerate(self._prompt):
-            rivals = alternatives[number] if number < len(alternatives) else []
-            scored.append(Scored(token, logprobs[number], rivals, min(place, offset)))
+            top = alternatives[number] if number < len(alternatives) else []
+            scored.append(Scored(token, logprobs[number], top, min(place, offset)))
             place += len(detokenizer.push(token))
         return TextDelta(shown, scored)
 
     def push(self, message: Tokens) -> TextDelta:
-        """Take the next tokens; return the text that they allow to be shown."""
+        """Take the next tokens; return the text that may be sent now."""
         if self._is_plain and not message.logprobs and not self._pending:
             self.tokens += len(message.tokens)
             return self._push_plain(message)
         whole = TextDelta("")
-        for one in _one_by_one(message):
-            piece = self._push_one(one)
+        for single in _one_by_one(message):
+            piece = self._push_one(single)
             whole = TextDelta(whole.text + piece.text, [*whole.scored, *piece.scored], piece.finish)
             if self.finished:
                 break
@@ -162,7 +162,7 @@ class Answer:
         return TextDelta(shown, self._release(everything=self.finished and not cut.stopped), finish)
 
     def _push_plain(self, message: Tokens) -> TextDelta:
-        """Take tokens of which nothing but the text is wanted, and of which no text can be held back."""
+        """Take tokens without log-probabilities or stop strings: all their text is sent at once."""
         if message.finish is None:
             return TextDelta(self._detokenizer.push_all(message.tokens))
         self.finished = True
@@ -176,24 +176,24 @@ class Answer:
         made = ""
         for place, token in enumerate(message.tokens):
             if message.finish == "stop" and token in self._stop_tokens:
-                break  # the end of the answer is no part of its text
+                break  # the stop token is not part of the text
             if message.logprobs:
-                rivals = message.alternatives[place] if message.alternatives else []
-                self._pending.append(Scored(token, message.logprobs[place], rivals, self._made))
+                top = message.alternatives[place] if message.alternatives else []
+                self._pending.append(Scored(token, message.logprobs[place], top, self._made))
             new = self._detokenizer.push(token)
             self._made += len(new)
             made += new
         return made + (self._detokenizer.flush() if message.finish is not None else "")
 
     def _release(self, *, everything: bool) -> list[Scored]:
-        """Let go of the scores whose text is shown; those of held or cut text stay."""
+        """Return the scores whose text has been sent; those of held or cut text stay."""
         ready = [s for s in self._pending if everything or s.offset < self._shown]
         self._pending = self._pending[len(ready) :]
         return ready
 
 
 def _one_by_one(message: Tokens) -> Iterator[Tokens]:
-    """Take tokens apart that came together: where an answer ends must not depend on how they came."""
+    """Split a message into single tokens: where an answer ends must not depend on how they were grouped."""
     last = len(message.tokens) - 1
     if last <= 0:
         yield message
@@ -214,20 +214,21 @@ Pieces = AsyncGenerator[Arrived, None]
 
 
 async def pieces(
-    ticket: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
+    handle: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
 ) -> Pieces:
-    """Yield (place, piece) of all that arrived together, and nothing when nothing has come for a while.
+    """Yield (place, piece) of all messages that arrived together; an empty list after KEEP_ALIVE_S of
+    silence.
 
-    `shown` are the prompts to begin with; it is given only when their scores were asked for.
+    `shown` are the prompts to begin with; it is given only if their scores are requested.
     """
     while not all(answer.finished for answer in answers):
-        yield list(_taken(await ticket.next(KEEP_ALIVE_S), ticket, answers, shown))
+        yield list(_deltas(await handle.next(KEEP_ALIVE_S), handle, answers, shown))
 
 
-def _taken(
-    messages: Messages, ticket: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None
+def _deltas(
+    messages: Messages, handle: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None
 ) -> Iterator[tuple[int, TextDelta]]:
-    """Turn messages into pieces; the engine is told of an answer that has ended before its time."""
+    """Turn messages into pieces; cancel an answer at the engine when a stop string ends it early."""
     for place, message in messages:
         answer = answers[place]
         if answer.finished:
@@ -235,20 +236,20 @@ def _taken(
         if isinstance(message, Tokens):
             yield place, answer.push(message)
             if answer.finished:
-                ticket.finish(place)
+                handle.finish(place)
         elif isinstance(message, PromptScores):
             yield place, answer.echo(shown[place] if shown else "", message)
 
 
 async def whole(
-    ticket: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
+    handle: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
 ) -> list[TextDelta]:
     """Wait for all pieces, and join those of each answer."""
     texts: list[list[str]] = [[] for _ in answers]
     scored: list[list[Scored]] = [[] for _ in answers]
     finish: list[FinishReason | None] = [None for _ in answers]
     while not all(answer.finished for answer in answers):
-        for place, piece in _taken(await ticket.next(), ticket, answers, shown):
+        for place, piece in _deltas(await handle.next(), handle, answers, shown):
             texts[place].append(piece.text)
             scored[place] += piece.scored
             finish[place] = piece.finish
@@ -256,7 +257,7 @@ async def whole(
 
 
 def spent(prompt_tokens: int, answers: Sequence[Answer]) -> dict[str, int]:
-    """Count what was read and written, as replies.Usage has it."""
+    """Return the token counts of replies.Usage as a dictionary."""
     written = sum([answer.tokens for answer in answers])
     return {
         "prompt_tokens": prompt_tokens,
@@ -266,7 +267,7 @@ def spent(prompt_tokens: int, answers: Sequence[Answer]) -> dict[str, int]:
 
 
 def usage(prompt_tokens: int, answers: Sequence[Answer]) -> Usage:
-    """Return the same as a part of a reply."""
+    """Return the same as a model."""
     return Usage.model_validate(spent(prompt_tokens, answers))
 
 

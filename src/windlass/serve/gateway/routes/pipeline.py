@@ -1,6 +1,6 @@
-"""What the routes that make the engine work share: their headers, and the order of things.
+"""The steps of every route that uses the engine.
 
-body -> deadline -> stored answer, if it was asked with a key -> the route's own work
+read the body -> deadline -> stored answer, if the request has an Idempotency-Key -> the route's own work
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Work = Callable[[Request, A, GatewayService], Awaitable[Response]]
 
 
 async def answer(request: Request, model: type[A], service: GatewayService, work: Work[A]) -> Response:
-    """Answer a request within its deadline, and once for each key."""
-    ask = await read(request, model)
+    """Answer a request within its deadline, and only once for each Idempotency-Key."""
+    body = await read(request, model)
     deadline = request.scope["state"]["deadline"] = deadline_of(request, service.deadline_s)
-    asked = repeatable(request, stream=bool(getattr(ask, "stream", False)))
-    if asked is not None:
+    idempotent = repeatable(request, stream=bool(getattr(body, "stream", False)))
+    if idempotent is not None:
 
         async def made() -> Response:
-            return await within(deadline, work(request, ask, service))
+            return await within(deadline, work(request, body, service))
 
-        return await once(asked, service.database, request.state.request_id, made)
-    response = await within(deadline, work(request, ask, service))
+        return await once(idempotent, service.database, request.state.request_id, made)
+    response = await within(deadline, work(request, body, service))
     if isinstance(response, EventStream):
         response.deadline = deadline
     return response

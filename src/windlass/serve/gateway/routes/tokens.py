@@ -1,6 +1,6 @@
 """POST /v1/tokenize and /v1/detokenize: text or messages -> token ids -> text, without the engine.
 
-Ids are those that the same text has as the prompt of a completion, or the same messages in a chat.
+The ids are those of the same text as the prompt of a completion, or of the same messages in a chat.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class TokenizeRequest(RequestBody):
         description="A conversation; the chat template is applied.",
     )
     special: bool | None = Field(
-        None, description="Add what the tokenizer puts around a prompt; default true. Only for text."
+        None, description="Add the tokenizer's special tokens; default true. Only for text."
     )
 
     @model_validator(mode="after")
     def _check_one(self) -> TokenizeRequest:
         if self.text is not None and self.messages is not None:
-            raise ValueError("'messages' and 'text' are two things to count; give one")
+            raise ValueError("'messages' and 'text' exclude each other; give one")
         if self.text is None and self.messages is None:
             raise ValueError("'text' is missing, and so is 'messages'; give one of them")
         if self.messages is not None and self.special is not None:
@@ -53,7 +53,7 @@ class DetokenizeRequest(RequestBody):
 
 
 class TokenList(BaseModel):
-    """The answer to POST /v1/tokenize; `texts` are the tokens as log-probabilities name them."""
+    """The answer to POST /v1/tokenize; `texts` are the names of the tokens, as in log-probabilities."""
 
     object: Literal["tokens"]
     model: str
@@ -64,7 +64,7 @@ class TokenList(BaseModel):
 
 
 class TextReply(BaseModel):
-    """The answer to POST /v1/detokenize; tokens that stand for no text, such as ends, leave none."""
+    """The answer to POST /v1/detokenize; special tokens, such as the end token, have no text."""
 
     object: Literal["text"]
     model: str
@@ -72,35 +72,35 @@ class TextReply(BaseModel):
     text: str
 
 
-async def tokenise(ask: TokenizeRequest, service: GatewayService) -> Response:
-    """Count and show the tokens of a prompt."""
-    desk = service.desk(ask.model)
-    tokens = await _tokens(ask, desk)
+async def tokenise(body: TokenizeRequest, service: GatewayService) -> Response:
+    """Return the tokens of a prompt and their number."""
+    endpoint = service.endpoint(body.model)
+    tokens = await _tokens(body, endpoint)
     reply = TokenList(
         object="tokens",
-        model=desk.id,
+        model=endpoint.id,
         count=len(tokens),
-        context_length=desk.offered.context,
+        context_length=endpoint.model_info.context,
         tokens=tokens,
-        texts=[token_name(desk.served.text, token) for token in tokens],
+        texts=[token_name(endpoint.served.text, token) for token in tokens],
     )
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def detokenise(ask: DetokenizeRequest, service: GatewayService) -> Response:
-    """Write the text that token ids stand for."""
-    desk = service.desk(ask.model)
-    check_tokens(ask.tokens, desk.offered.vocabulary, "tokens")
-    text = desk.served.text.decode(ask.tokens)
-    reply = TextReply(object="text", model=desk.id, count=len(ask.tokens), text=text)
+async def detokenise(body: DetokenizeRequest, service: GatewayService) -> Response:
+    """Return the text of token ids."""
+    endpoint = service.endpoint(body.model)
+    check_tokens(body.tokens, endpoint.model_info.vocabulary, "tokens")
+    text = endpoint.served.text.decode(body.tokens)
+    reply = TextReply(object="text", model=endpoint.id, count=len(body.tokens), text=text)
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _tokens(ask: TokenizeRequest, desk: ModelEndpoint) -> list[int]:
-    if isinstance(desk.served.text, NumberText):
-        message = f"'{desk.id}' has no tokenizer; its prompts are token ids"
+async def _tokens(body: TokenizeRequest, endpoint: ModelEndpoint) -> list[int]:
+    if isinstance(endpoint.served.text, NumberText):
+        message = f"'{endpoint.id}' has no tokenizer; its prompts are token ids"
         raise ApiError("no_tokenizer", message, param="model")
-    if ask.messages is not None:
-        template = desk.served.template
-        return await desk.encode(template.render(ask.messages), special=template.wrap, param="messages")
-    return await desk.encode(ask.text or "", special=ask.special is not False, param="text")
+    if body.messages is not None:
+        template = endpoint.served.template
+        return await endpoint.encode(template.render(body.messages), special=template.wrap, param="messages")
+    return await endpoint.encode(body.text or "", special=body.special is not False, param="text")

@@ -1,4 +1,4 @@
-"""The bodies of the API: what may be sent, what is answered, and how a mistake is explained.
+"""The bodies of the API: requests, replies, and how a mistake is explained.
 
 `request_body` turns bytes into a checked model of `requests` (with `values` and `formats` for fields that
 need more than a type). `validation_errors` explains what is wrong and proposes a corrected request (`repair`,

@@ -1,7 +1,7 @@
-"""What an answer must look like: response_format, and the guided_ parameters of related servers.
+"""Structured output: response_format, and the guided_ parameters of related servers.
 
-Everything about their values is settled here; whether a schema or an expression can be compiled is the
-engine's to say, which does it where nothing else can be harmed.
+Their values are checked here; whether a schema or an expression compiles, the engine finds out in a separate
+process, where it can do no harm.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Regex = Annotated[str, StringConstraints(min_length=1, max_length=MAX_REGEX_CHAR
 
 
 class NamedSchema(BaseModel):
-    """A JSON Schema with a name for people; it is kept to in full, `strict` or not."""
+    """A JSON Schema with a name; answers match the whole schema, `strict` or not."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -46,7 +46,7 @@ class NamedSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """The form of the answer: free text, any JSON object, or JSON by a schema."""
+    """The format of the answer: free text, any JSON object, or JSON of a schema."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -69,7 +69,7 @@ class ResponseFormat(BaseModel):
 
 
 def schema_grammar(schema: dict[str, Any]) -> Grammar:
-    """Write a schema for the wire; the order of its properties is that of the answer."""
+    """Encode a schema for the wire; answers have its properties in the same order."""
     return Grammar("schema", msgspec.json.encode(schema).decode())
 
 

@@ -1,8 +1,8 @@
-"""Frames of a stream, written quickly: all frames of one answer differ in their text alone.
+"""Writes the frames of a stream quickly: all frames of one answer differ only in their text.
 
-One frame is written by its model, with a mark for a text. What stands before and after the mark is then put
-around every text, so that a token costs the writing of one JSON string, and the frame is byte for byte what
-the model would have written.
+The pydantic model writes one frame with a marker as text. The bytes before and after the marker are then put
+around every text, so a token costs the encoding of one JSON string, and every frame is byte for byte what the
+model would write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 MARK = "\0"
-"""No model, answer or request id holds a NUL."""
+"""No model name, answer or request id contains NUL."""
 
 _write = msgspec.json.Encoder().encode
 _MARKED = _write(MARK)
@@ -25,5 +25,5 @@ class QuickFrames:
         self._before, _, self._after = slow(MARK).rpartition(_MARKED)
 
     def write(self, text: str) -> bytes:
-        """Return the frame that carries this text."""
+        """Return the frame with this text."""
         return self._before + _write(text) + self._after

@@ -1,6 +1,6 @@
-"""What is allowed at a place of a body, in the keywords of JSON Schema.
+"""What is allowed at a place of a request body, in the keywords of JSON Schema.
 
-The source is the schema that the OpenAPI document shows, so that a refusal and the document cannot differ.
+The source is the schema in the OpenAPI document, so that errors and the document agree.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Fragment = dict[str, Any]
 
 
 def allowed_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Fragment | None:
-    """Return what may stand at a place, or None where the schema says nothing about it."""
+    """Return what is allowed at a place, or None where the schema does not restrict it."""
     whole = schema_of(model)
     places = [whole]
     for part in loc:
-        inner = [found for place in places for found in _step(place, part, whole)]
+        inner = [schema for place in places for schema in _step(place, part, whole)]
         places = inner or places
-    told = [_told(arm) for place in places for arm in _arms(place, whole)]
-    kinds = [kind for kind in told if kind and kind != {"type": "null"}]
+    found = [_keywords(arm) for place in places for arm in _arms(place, whole)]
+    kinds = [kind for kind in found if kind and kind != {"type": "null"}]
     if not kinds or places == [whole]:
         return None
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
@@ -34,12 +34,12 @@ def allowed_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Fragment |
 
 @lru_cache(maxsize=32)
 def schema_of(model: type[BaseModel]) -> Fragment:
-    """Return the schema of a body."""
+    """Return the JSON Schema of a request body."""
     return model.model_json_schema(mode="validation")
 
 
 def _step(place: Fragment, part: int | str, whole: Fragment) -> list[Fragment]:
-    """Go one step down, in every arm that has such a step; names of union arms lead nowhere."""
+    """Go one step down in every alternative that has this property or item."""
     found = []
     for arm in _arms(place, whole):
         if isinstance(part, int) and "items" in arm:
@@ -59,5 +59,5 @@ def _arms(place: Fragment, whole: Fragment) -> list[Fragment]:
     return [place]
 
 
-def _told(arm: Fragment) -> Fragment:
+def _keywords(arm: Fragment) -> Fragment:
     return {key: arm[key] for key in KEYWORDS if key in arm}

@@ -1,6 +1,6 @@
-"""Takes one mistake out of a body: a name set right, a parameter dropped, a value moved into its range.
+"""Repairs one mistake in a request body: corrects a name, drops a parameter, moves a value into its range.
 
-Only what needs no guessing is done; the caller checks the result before anybody sees it.
+It never guesses; the caller validates the result before it is sent to a client.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from windlass.http.errors import ApiError
 from windlass.spec.errors import nearest
 
 MAX_BYTES = 4096
-"""Larger bodies are not sent back."""
+"""Larger bodies are not sent back to the client."""
 MAX_PARTS = 512
-"""Larger bodies are not even measured."""
+"""Bodies with more values are not copied at all."""
 
 KEEP = object()
 
 
 def small_copy(body: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a copy to work on, or None when the body is too large to be sent back."""
+    """Return a copy to repair, or None if the body is too large to be sent back."""
     if _parts(body, MAX_PARTS) <= 0:
         return None
     written = msgspec.json.encode(body)
@@ -29,32 +29,33 @@ def small_copy(body: dict[str, Any]) -> dict[str, Any] | None:
     return copy if len(written) <= MAX_BYTES else None
 
 
-def amended(error: ApiError, body: dict[str, Any] | None) -> ApiError:
-    """Add a corrected body to a refusal that came after the body had been found well-formed.
+def with_correction(error: ApiError, body: dict[str, Any] | None) -> ApiError:
+    """Add a corrected body to an error that came after the body was validated.
 
-    Such a refusal names a parameter and what is allowed: the names of models, or the room that is left.
+    Such an error names a parameter and what is allowed: names of models, or the tokens that the context
+    leaves.
     """
     if error.corrected is None and error.allowed and error.param and body is not None:
         better = small_copy(body)
-        if better is not None and mended(better, (error.param,), allowed=error.allowed):
+        if better is not None and repair_at(better, (error.param,), allowed=error.allowed):
             error.corrected = better
     return error
 
 
-def mended(
+def repair_at(
     body: dict[str, Any],
     keys: tuple[int | str, ...],
     *,
     rename: str | object | None = KEEP,
     allowed: dict[str, Any] | None = None,
 ) -> bool:
-    """Change the value at a place; tell whether there was a sure way to. A rename to None drops it."""
+    """Repair the value at a place; return whether that was possible. A rename to None drops it."""
     holder = _holder(body, keys)
     if holder is None:
         return False
     key = keys[-1]
     if rename is KEEP:
-        better = _moved(holder[key], allowed or {})
+        better = _nearest_allowed(holder[key], allowed or {})
         if better is None:
             return False
         holder[key] = better
@@ -66,7 +67,7 @@ def mended(
 
 
 def _holder(body: Any, keys: tuple[int | str, ...]) -> Any:
-    """Return the object or list that holds the last key, if the way there exists."""
+    """Return the object or list that holds the last key, if there is one."""
     for part in keys[:-1]:
         if not _has(body, part):
             return None
@@ -80,7 +81,7 @@ def _has(value: Any, part: int | str) -> bool:
     return isinstance(value, dict) and part in value
 
 
-def _moved(value: Any, allowed: dict[str, Any]) -> Any:
+def _nearest_allowed(value: Any, allowed: dict[str, Any]) -> Any:
     """Return the nearest allowed value, or None."""
     if "const" in allowed:
         return allowed["const"]
@@ -89,17 +90,17 @@ def _moved(value: Any, allowed: dict[str, Any]) -> Any:
         return names[0] if len(names) == 1 else nearest(value[:100], names)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    least, most = (
-        _end(allowed, "minimum", "exclusiveMinimum", 1),
-        _end(allowed, "maximum", "exclusiveMaximum", -1),
+    minimum, maximum = (
+        _bound(allowed, "minimum", "exclusiveMinimum", 1),
+        _bound(allowed, "maximum", "exclusiveMaximum", -1),
     )
-    if least is not None and value < least:
-        return least
-    return most if most is not None and value > most else None
+    if minimum is not None and value < minimum:
+        return minimum
+    return maximum if maximum is not None and value > maximum else None
 
 
-def _end(allowed: dict[str, Any], closed: str, open_: str, step: int) -> float | None:
-    """Return the last allowed number of a range; no number of real ones is next to an open end."""
+def _bound(allowed: dict[str, Any], closed: str, open_: str, step: int) -> float | None:
+    """Return the last allowed number of a range; an open range of real numbers has none."""
     if closed in allowed:
         end: float = allowed[closed]
         return end
@@ -108,13 +109,13 @@ def _end(allowed: dict[str, Any], closed: str, open_: str, step: int) -> float |
 
 
 def _parts(value: Any, budget: int) -> int:
-    """Count values down from a budget, and stop when it is spent."""
+    """Subtract the number of values from a budget; stop when it is used up."""
     budget -= 1
     if isinstance(value, str):
         return budget - len(value) // (MAX_BYTES // MAX_PARTS)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in inner:
+    for part in inner:
         if budget <= 0:
             return budget
-        budget = _parts(each, budget)
+        budget = _parts(part, budget)
     return budget

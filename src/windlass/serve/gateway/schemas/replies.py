@@ -1,4 +1,4 @@
-"""What the routes answer, in OpenAI's shapes. Fields that are not set are not sent."""
+"""The replies of the routes, in OpenAI's shapes. Unset fields are not sent."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CompletionReply(BaseModel):
 
 
 class TopLogprob(BaseModel):
-    """A token that could have been chosen."""
+    """An alternative token, with its log-probability."""
 
     token: str
     logprob: float
@@ -55,7 +55,7 @@ class TopLogprob(BaseModel):
 
 
 class TokenLogprob(TopLogprob):
-    """A token that was chosen, and its rivals."""
+    """The chosen token, and its most likely alternatives."""
 
     top_logprobs: list[TopLogprob]
 
@@ -147,14 +147,14 @@ class EmbeddingReply(BaseModel):
 
 
 class ServedModelReply(BaseModel):
-    """A model that is served; context and parameters are known once the engine is there."""
+    """A served model; context and parameters are null until an engine has connected."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     parent: str | None
-    """The model that an adapter changes."""
+    """The base model of an adapter."""
     context_length: int | None
     parameters: int | None
     family: str | None
@@ -168,7 +168,7 @@ class ModelList(BaseModel):
 
 
 class OwnKey(BaseModel):
-    """What the caller's key may do; `id` and `tenant` are empty where no keys are asked for."""
+    """What the caller's key may do; `id` and `tenant` are empty if the server needs no keys."""
 
     object: Literal["key"]
     id: str

@@ -1,7 +1,7 @@
-"""Turns the bytes of a body into a checked request, or into one clear refusal.
+"""Turns the bytes of a body into a validated request, or raises one clear error.
 
-Input: an HTTP request. Output: an instance of a model of requests.py. Every value is checked before a token
-is made.
+Input: an HTTP request. Output: an instance of a model of `requests`. Every value is checked before the prompt
+is tokenised.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ A = TypeVar("A", bound=RequestBody)
 
 
 async def read(request: Request, model: type[A]) -> A:
-    """Read and check the body of a request."""
+    """Read and validate the body of a request."""
     value = request.scope["state"]["body"] = parse(await read_bytes(request))
     return check(model, value)
 
 
 def check(model: type[A], value: dict[str, Any]) -> A:
-    """Check an object against a model; the most specific mistake becomes the refusal."""
+    """Validate an object against a model; raise the most specific mistake as an ApiError."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -34,4 +34,4 @@ def check(model: type[A], value: dict[str, Any]) -> A:
     try:
         raise refusal
     finally:
-        del refusal  # or it and this frame would hold each other
+        del refusal  # breaks the reference cycle of the exception and this frame

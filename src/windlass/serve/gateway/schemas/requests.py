@@ -1,8 +1,8 @@
-"""What may be asked of the routes, field by field: types, ranges, and what is refused.
+"""The request bodies of the routes, field by field: types, ranges, and what is refused.
 
-Every field of OpenAI's API is here. Those that this server does not honour accept only the value that
-asks for nothing (null, or what happens anyway), because a parameter that is dropped in silence is a bug
-in somebody's product. Anything else is unknown, and answered with the nearest right name.
+Every field of OpenAI's API is here. Unsupported fields accept only the value that changes nothing (null, or
+the default behaviour), because a parameter that is ignored in silence becomes a bug in the client's product.
+Other fields are unknown; the error names the nearest known one.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ ELSEWHERE = frozenset(
         "use_beam_search",
     }
 )
-"""Parameters of related servers, so that they are told apart from typing slips."""
+"""Parameters of related servers: the error says that they are unsupported, not that they are misspelt."""
 
 
 FORMS = ("response_format", "guided_json", "guided_regex", "guided_choice")
 
 
 def by_default(value: float | str) -> dict[str, Any]:
-    """Say in the document what null stands for; JSON Schema's own `default` is the null itself."""
+    """Document what null stands for; JSON Schema's own `default` would be null."""
     return {"x-default": value}
 
 
 class Unsupported:
-    """Marks a field that is known, and refused unless it asks for what happens anyway."""
+    """Marks a known but unsupported field: it is refused unless it asks for the default behaviour."""
 
 
 NULL_ONLY = Field(description="Not supported here; only null is accepted.")
@@ -78,7 +78,7 @@ Null = Annotated[None, Unsupported(), NULL_ONLY]
 
 
 class RequestBody(BaseModel):
-    """A request body: nothing unknown, nothing coerced, nothing infinite."""
+    """A request body without unknown fields, type coercion or infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -89,15 +89,15 @@ ModelName = Annotated[
 
 
 class GenerationRequest(RequestBody):
-    """Work for the engine."""
+    """The fields of every request to an engine."""
 
     model: ModelName
-    user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not kept.")
+    user: str | None = Field(None, max_length=512, description="Accepted for compatibility; not stored.")
     priority: int | None = Field(
         None,
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
-        description="Higher goes first; default 0.",
+        description="Requests with a higher priority go first; default 0.",
         json_schema_extra=by_default(0),
     )
 
@@ -118,42 +118,42 @@ class Sampling(GenerationRequest):
         None,
         ge=0,
         le=2,
-        description="How freely tokens are drawn: 0 always takes the likeliest, above 1 is bold; default 1.",
+        description="How randomly tokens are drawn: 0 always takes the most likely token; default 1.",
         json_schema_extra=by_default(1),
     )
     top_p: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Draw only from the likeliest tokens that together have this probability.",
+        description="Draw only from the most likely tokens that together have this probability.",
         json_schema_extra=by_default(1),
     )
     top_k: int | None = Field(
         None,
         ge=-1,
         lt=TOKEN_LIMIT,
-        description="Draw only from so many of the likeliest tokens; -1 and 0 keep all.",
+        description="Draw only from this many of the most likely tokens; -1 and 0 keep all.",
         json_schema_extra=by_default(0),
     )
     min_p: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Leave out tokens that are less likely than this share of the likeliest.",
+        description="Drop tokens whose probability is below this share of the highest one.",
         json_schema_extra=by_default(0),
     )
     presence_penalty: float | None = Field(
         None,
         ge=-2,
         le=2,
-        description="Taken from the score of every token that the answer has already.",
+        description="Subtracted from the logit of every token that is already in the answer.",
         json_schema_extra=by_default(0),
     )
     frequency_penalty: float | None = Field(
         None,
         ge=-2,
         le=2,
-        description="Taken from the score of a token once for each time that the answer has it.",
+        description="Subtracted from the logit of a token for each time it is in the answer.",
         json_schema_extra=by_default(0),
     )
     repetition_penalty: float | None = Field(
@@ -164,13 +164,13 @@ class Sampling(GenerationRequest):
         json_schema_extra=by_default(1),
     )
     logit_bias: Bias = Field(
-        default_factory=dict, description="What is added to the scores of tokens, by their ids."
+        default_factory=dict, description="Values added to the logits of tokens, by token id."
     )
     n: int | None = Field(
         None,
         ge=1,
         le=MAX_CHOICES,
-        description="Answers per prompt; at temperature 0 they are all the same.",
+        description="Answers per prompt; at temperature 0 they are identical.",
         json_schema_extra=by_default(1),
     )
     seed: int | None = Field(
@@ -180,17 +180,21 @@ class Sampling(GenerationRequest):
         description="The same seed, prompt and settings give the same answer.",
     )
     stop: Stop = Field(
-        default_factory=list, description="Texts at which the answer ends; they are not part of it."
+        default_factory=list, description="Texts at which the answer ends; the answer does not include them."
     )
     response_format: ResponseFormat | None = Field(
-        None, description="What the answer looks like: text, any JSON object, or JSON of a schema."
+        None, description="The format of the answer: text, any JSON object, or JSON of a schema."
     )
-    guided_json: Schema | None = Field(None, description="Like response_format, with the bare schema.")
-    guided_regex: Regex | None = Field(None, description="An expression that the whole answer matches.")
-    guided_choice: Options | None = Field(None, description="Texts of which the answer is one.")
+    guided_json: Schema | None = Field(
+        None, description="Like response_format with json_schema, but only the schema."
+    )
+    guided_regex: Regex | None = Field(
+        None, description="A regular expression that the whole answer matches."
+    )
+    guided_choice: Options | None = Field(None, description="The answer is one of these texts.")
     stream: bool | None = Field(
         None,
-        description="Send the answer while it is made, as server-sent events.",
+        description="Send the answer while it is generated, as server-sent events.",
         json_schema_extra=by_default(False),
     )
     stream_options: StreamOptions | None = Field(None, description="Only with stream: true.")
@@ -205,12 +209,12 @@ class Sampling(GenerationRequest):
     def _check_forms(self) -> Sampling:
         given = [name for name in FORMS if name in self.model_fields_set and getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"'{given[0]}' and '{given[1]}' both say what the answer looks like; give one")
+            raise ValueError(f"'{given[0]}' and '{given[1]}' both set the format of the answer; give one")
         return self
 
     @property
     def grammar(self) -> Grammar | None:
-        """Return what the answer must look like, if anything was said about it."""
+        """Return the grammar of the answer, if the request constrains its format."""
         if self.guided_json is not None:
             return schema_grammar(self.guided_json)
         if self.guided_regex is not None:
@@ -229,19 +233,19 @@ class CompletionRequest(Sampling):
         ge=0,
         lt=TOKEN_LIMIT,
         description=f"Default {DEFAULT_COMPLETION_TOKENS}, or what the context leaves if that is less. "
-        "With echo it may be 0: the prompt is scored, and nothing written.",
+        "With echo it may be 0: the prompt is scored and nothing is generated.",
         json_schema_extra=by_default(DEFAULT_COMPLETION_TOKENS),
     )
     logprobs: int | None = Field(
         None,
         ge=0,
         le=MAX_LOGPROBS,
-        description="Tell the log-probability of every token, and of so many of its likeliest rivals.",
+        description="Return the log-probability of every token, and of this many of its top alternatives.",
     )
     echo: bool | None = Field(
         None, description="Put the prompt before the answer.", json_schema_extra=by_default(False)
     )
-    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Only the value of n.")
+    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Must equal n.")
     suffix: Null = None
 
     @model_validator(mode="after")
@@ -253,7 +257,7 @@ class CompletionRequest(Sampling):
         if len(self.prompt) * (self.n or 1) > MAX_CHOICES:
             raise ValueError(
                 f"'prompt' and 'n' ask for {len(self.prompt) * (self.n or 1)} answers; "
-                f"at most {MAX_CHOICES} are made at once"
+                f"at most {MAX_CHOICES} are allowed"
             )
         return self
 
@@ -272,9 +276,11 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    role: Literal["system", "developer", "user", "assistant"] = Field(description="Whose turn it is.")
-    content: str | list[TextPart] = Field(description="What is said.")
-    name: str | None = Field(None, max_length=256, description="Who says it; the chat template may use it.")
+    role: Literal["system", "developer", "user", "assistant"] = Field(description="Who speaks.")
+    content: str | list[TextPart] = Field(description="The text of the turn.")
+    name: str | None = Field(
+        None, max_length=256, description="The name of the speaker; the chat template may use it."
+    )
     refusal: Null = None
     audio: Null = None
     annotations: Annotated[Annotated[list[Any], Field(max_length=0)] | None, Unsupported()] = None
@@ -304,14 +310,14 @@ class ChatRequest(Sampling):
     )
     logprobs: bool | None = Field(
         None,
-        description="Tell the log-probability of every token.",
+        description="Return the log-probability of every token.",
         json_schema_extra=by_default(False),
     )
     top_logprobs: int | None = Field(
         None,
         ge=0,
         le=MAX_LOGPROBS,
-        description="Tell so many of each token's likeliest rivals; only with logprobs.",
+        description="Return this many of each token's most likely alternatives; only with logprobs.",
     )
     modalities: Annotated[list[Literal["text"]] | None, Unsupported()] = None
     service_tier: Annotated[Literal["auto", "default"] | None, Unsupported()] = None
@@ -336,7 +342,9 @@ class ChatRequest(Sampling):
     @model_validator(mode="after")
     def _check_pairs(self) -> ChatRequest:
         if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("'max_tokens' and 'max_completion_tokens' are two names of one thing; give one")
+            raise ValueError(
+                "'max_tokens' and 'max_completion_tokens' are two names of the same parameter; give one"
+            )
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("'top_logprobs' is only for logprobs: true")
         return self
@@ -347,6 +355,8 @@ class EmbeddingRequest(GenerationRequest):
 
     input: Prompts = Field(description="A text, its token ids, or a list of one of them.")
     encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="How vectors are written.", json_schema_extra=by_default("float")
+        None, description="The encoding of the vectors.", json_schema_extra=by_default("float")
     )
-    dimensions: int | None = Field(None, ge=1, lt=TOKEN_LIMIT, description="Only the model's own width.")
+    dimensions: int | None = Field(
+        None, ge=1, lt=TOKEN_LIMIT, description="Must equal the width of the model's vectors."
+    )

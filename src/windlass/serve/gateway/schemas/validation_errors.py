@@ -1,8 +1,8 @@
-"""Says a mistake in the words of the API, not of the validator, and proposes a request without it.
+"""Turns validation errors into the words of the API, and proposes a corrected request.
 
-Input: what the validator found in a body. Output: an ApiError with the place, what is allowed there (in the
+Input: pydantic's errors for a body. Output: an ApiError with the place, what is allowed there (in the
 keywords of JSON Schema, taken from the model that the OpenAPI document is made from), and, where it is
-sure, a whole body that would be accepted. `corrected` bodies are tried by the same validator first.
+certain, a whole body that would be accepted. `corrected` bodies have passed the same validator.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pydantic_core import ErrorDetails
 
 from windlass.http.errors import ApiError, shown
 from windlass.serve.gateway.schemas.json_schema import allowed_at
-from windlass.serve.gateway.schemas.repair import mended, small_copy
+from windlass.serve.gateway.schemas.repair import repair_at, small_copy
 from windlass.serve.gateway.schemas.requests import ELSEWHERE, Unsupported
 from windlass.spec.errors import did_you_mean, nearest
 
 MAX_REPAIRS = 8
-"""A body with more mistakes than this was not meant for this route."""
+"""A body with more mistakes than this was meant for another route."""
 
 Loc = tuple[int | str, ...]
 
@@ -29,13 +29,13 @@ _UNION_ARMS = {"str", "int", "float", "bool", "none", "nullable"}
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> ApiError:
-    """Say the most specific mistake."""
+    """Return the most specific mistake as an ApiError."""
     detail = _worst(error)
     name = _name(detail["loc"], keep_last=detail["type"] == "extra_forbidden")
     if detail["type"] == "extra_forbidden":
         return _unknown(model, detail["loc"], name)
     if _is_unsupported(model, detail["loc"]):
-        return ApiError("unsupported_parameter", f"'{name}' is not supported here; leave it out", param=name)
+        return ApiError("unsupported_parameter", f"'{name}' is not supported here; remove it", param=name)
     allowed = allowed_at(model, detail["loc"])
     if detail["type"] == "missing":
         return ApiError("missing_parameter", f"'{name}' is missing", param=name, allowed=allowed)
@@ -50,7 +50,7 @@ def explain(model: type[BaseModel], error: ValidationError) -> ApiError:
 
 
 def repaired(model: type[BaseModel], body: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the body with its mistakes taken out, or None where that would be guessing."""
+    """Return the body with its mistakes repaired, or None where that would be guessing."""
     better = small_copy(body)
     if better is None:
         return None
@@ -76,24 +76,24 @@ def _telling(detail: ErrorDetails) -> tuple[int, int]:
 
 
 def _mend(model: type[BaseModel], body: dict[str, Any], detail: ErrorDetails) -> bool:
-    """Take one mistake out: right the name, drop what nobody honours, move a value into its range."""
+    """Repair one mistake: correct the name, drop an unsupported parameter, move a value into its range."""
     loc = detail["loc"]
     if detail["type"] == "extra_forbidden":
         key = str(loc[-1])
         close = None if key in ELSEWHERE else nearest(key[:100], usable(_owner(model, loc)))
-        return mended(body, _keys(loc, keep_last=True), rename=close)
+        return repair_at(body, _keys(loc, keep_last=True), rename=close)
     keys = _keys(loc, keep_last=False)
     if _is_unsupported(model, loc):
-        return mended(body, keys, rename=None)
+        return repair_at(body, keys, rename=None)
     if not keys:
         name = _quoted(_reason(detail))
         field = model.model_fields.get(name or "")
-        return field is not None and not field.is_required() and mended(body, (name or "",), rename=None)
-    return mended(body, keys, allowed=allowed_at(model, loc))
+        return field is not None and not field.is_required() and repair_at(body, (name or "",), rename=None)
+    return repair_at(body, keys, allowed=allowed_at(model, loc))
 
 
 def usable(model: type[BaseModel]) -> list[str]:
-    """Return the names of the parameters that a model honours."""
+    """Return the names of the parameters that a model supports."""
     return [
         entry.alias or field
         for field, entry in model.model_fields.items()
@@ -123,14 +123,14 @@ def _reason(detail: ErrorDetails) -> str:
 def _unknown(model: type[BaseModel], loc: Loc, name: str) -> ApiError:
     key = str(loc[-1])
     if key in ELSEWHERE:
-        return ApiError("unsupported_parameter", f"'{name}' is not supported here; leave it out", param=name)
+        return ApiError("unsupported_parameter", f"'{name}' is not supported here; remove it", param=name)
     names = usable(_owner(model, loc))
     message = f"'{name}' is unknown; {did_you_mean(key[:100], names)}"
     return ApiError("unknown_parameter", message, param=name, allowed={"enum": names})
 
 
 def _keys(loc: Loc, *, keep_last: bool) -> Loc:
-    """Return the place in the body itself, without the validator's names of union arms."""
+    """Return the place in the body, without pydantic's names of union members."""
     last = len(loc) - 1
     return tuple(
         part
@@ -142,7 +142,7 @@ def _keys(loc: Loc, *, keep_last: bool) -> Loc:
 
 
 def _name(loc: Loc, *, keep_last: bool) -> str:
-    """Write a place as messages[0].content."""
+    """Format a place as messages[0].content."""
     name = ""
     for part in _keys(loc, keep_last=keep_last):
         name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
@@ -150,7 +150,7 @@ def _name(loc: Loc, *, keep_last: bool) -> str:
 
 
 def _quoted(reason: str) -> str | None:
-    """Return the parameter that a rule about several of them names first."""
+    """Return the parameter that the message of a rule about several parameters names first."""
     found = re.match(r"'(\w+)'", reason)
     return found.group(1) if found else None
 
@@ -177,7 +177,7 @@ def _owner(model: type[BaseModel], loc: Loc) -> type[BaseModel]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Find the model that an annotation such as list[ChatMessage] or StreamOptions | None speaks of."""
+    """Return the model inside an annotation such as list[ChatMessage] or StreamOptions | None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     found = (_model_in(part) for part in getattr(annotation, "__args__", ()))

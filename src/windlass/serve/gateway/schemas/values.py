@@ -1,7 +1,7 @@
-"""The values that need more than a type: prompts, stop strings, logit biases, and the limits of all.
+"""Values that need more than a type: prompts, stop strings, logit biases, and their limits.
 
-Each check runs in one pass over what was sent, before anything is tokenised or allocated for it, and says
-in one clause what would be right; the caller puts the parameter's name in front.
+Each check is one pass over the value, before anything is tokenised or allocated. Its message is one clause
+that says what would be right; the caller puts the parameter's name in front.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_prompts(value: Any) -> list[str | list[int]]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a text, a list of texts, a list of token ids or a list of such lists")
     if len(value) > MAX_INPUTS:
-        raise ValueError(f"has {len(value)} entries; at most {MAX_INPUTS} are taken at once")
+        raise ValueError(f"has {len(value)} entries; at most {MAX_INPUTS} are allowed")
     kinds = {type(item) for item in value}
     if kinds not in ({str}, {list}):
         raise ValueError("must hold texts only, or lists of token ids only")
@@ -65,9 +65,9 @@ def check_bias(value: Any) -> dict[int, float]:
 
 def _bias_key(key: Any) -> int:
     if not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10):
-        raise ValueError("has a key that is no token id")
+        raise ValueError("has a key that is not a token id")
     if int(key) >= TOKEN_LIMIT:
-        raise ValueError("has a key that is no token id")
+        raise ValueError("has a key that is not a token id")
     return int(key)
 
 
@@ -83,7 +83,7 @@ def _is_ids(value: Any) -> bool:
 
 def _check_ids(ids: list[Any]) -> None:
     if not all(type(token) is int and 0 <= token < TOKEN_LIMIT for token in ids):
-        raise ValueError("holds something that is no token id (a whole number, 0 or more)")
+        raise ValueError("must hold token ids only (whole numbers, 0 or more)")
 
 
 _TEXT_OR_IDS = str | list[str] | list[int] | list[list[int]]

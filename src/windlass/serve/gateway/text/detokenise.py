@@ -1,7 +1,7 @@
 """Tokens to text, piece by piece: never half a character, never half a stop string.
 
-The pieces of an answer, joined, are the text of its tokens decoded at once; how the tokens were grouped
-into pieces never shows. Stop strings keep the same law: the answer ends where its whole text would be cut.
+The pieces of an answer, joined, are the text of all its tokens decoded at once, however the tokens were
+grouped. The same holds for stop strings: the answer ends where its whole text would be cut.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 MAX_HELD_TOKENS = 8
-"""A character has at most four bytes; bytes that are none after so many tokens will never be one."""
+"""A character has at most four bytes; bytes that are not one after this many tokens never will be."""
 
 
 class Detokenizer(Protocol):
@@ -28,12 +28,12 @@ class Detokenizer(Protocol):
         ...
 
     def flush(self) -> str:
-        """Return what is left when no token follows."""
+        """Return the rest of the text when no token follows."""
         ...
 
 
 class ByteTable(dict[int, bytes]):
-    """The bytes that tokens stand for, read when they are first needed."""
+    """The bytes of each token, read on first use."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -44,7 +44,7 @@ class ByteTable(dict[int, bytes]):
 
 
 class ByteDetokenizer:
-    """For vocabularies whose tokens are bytes: exact, and one dictionary look-up per token.
+    """For byte-level vocabularies: exact, and one dictionary look-up per token.
 
     Answers of one vocabulary share the `table`.
     """
@@ -64,7 +64,7 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For all other vocabularies: decodes a short window twice, with and without what is new.
+    """For all other vocabularies: decodes a short window twice, with and without the new tokens.
 
     Decoders may treat the first token of a text differently (a dropped space), so the window keeps the
     last piece as context.
@@ -95,7 +95,7 @@ class WindowDetokenizer:
 
 
 class ShownText(msgspec.Struct, frozen=True):
-    """Text that may be shown, and whether a stop string ends it."""
+    """Text that may be sent, and whether a stop string ends it."""
 
     text: str
     stopped: bool
@@ -133,7 +133,7 @@ def find_stop(text: str, stops: Sequence[str]) -> int | None:
 
 
 def _possible_beginning(text: str, stops: Sequence[str]) -> int:
-    """Return the length of the longest end of the text with which a stop string begins."""
+    """Return the length of the longest suffix of the text that is a prefix of a stop string."""
     longest = 0
     for stop in stops:
         for size in range(min(len(stop) - 1, len(text)), longest, -1):

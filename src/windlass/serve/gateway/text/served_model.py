@@ -1,6 +1,6 @@
 """A model that this gateway serves: its names, its vocabulary, where its answers end.
 
-Input: a model directory with Hugging Face's files. Output: Served, read once at the start.
+Input: a model directory with Hugging Face's files. Output: ServedModel, read once at the start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.spec.errors import BadInput, NotFound
 from windlass.spec.protocol.routing import RoutedModel
 
 END_TOKEN = "<|end|>"
-"""What our own tokenizers put between documents."""
+"""The token that our own tokenizers put between documents."""
 LANGUAGE_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
 
@@ -39,11 +39,11 @@ class ServedModel:
     stop_tokens: tuple[int, ...]
     adapters: tuple[str, ...] = ()
     language: str = ""
-    """Equal for models whose tokens mean the same, so that one can go on with what another began."""
+    """Equal for models with the same vocabulary and template, so that one can continue the other's answer."""
 
 
 def load_routed(model: RoutedModel) -> ServedModel:
-    """Read a model that the supervisor names."""
+    """Load a model of the supervisor's routing table."""
     served = load_served(Path(model.folder), model.id, model.names, model.adapters)
     return replace(served, names=frozenset({model.id, *model.names}))
 
@@ -51,7 +51,7 @@ def load_routed(model: RoutedModel) -> ServedModel:
 def load_served(
     model: Path, name: str, aliases: Sequence[str] = (), adapters: Sequence[str] = ()
 ) -> ServedModel:
-    """Read what the gateway needs from a model directory."""
+    """Load what the gateway needs from a model directory."""
     if not model.is_dir():
         raise NotFound(f"{model}: no such model directory")
     text = load_text(model)
@@ -71,14 +71,14 @@ def load_served(
 
 
 def names_of(name: str, aliases: Sequence[str]) -> frozenset[str]:
-    """Return every model id that means this model: NAME, NAME@VERSION and NAME@ALIAS."""
+    """Return every name of a model: NAME, NAME@VERSION and NAME@ALIAS."""
     bare = name.partition("@")[0]
     given = {alias if "@" in alias else f"{bare}@{alias}" for alias in aliases}
     return frozenset({name, bare, *given})
 
 
 def _language(model: Path) -> str:
-    """Digest the files that give tokens their meaning, and turn conversations into them."""
+    """Digest the files that define the vocabulary and the chat template."""
     digest = blake2b(digest_size=16)
     for name in LANGUAGE_FILES:
         path = model / name
@@ -88,7 +88,7 @@ def _language(model: Path) -> str:
 
 
 def _template(model: Path, config: dict[str, Any], text: TextCodec, special: dict[str, str]) -> ChatTemplate:
-    """Find the chat template: a file of its own, an entry of tokenizer_config.json, or ours."""
+    """Find the chat template: its own file, an entry of tokenizer_config.json, or our default."""
     path = model / "chat_template.jinja"
     if path.exists():
         return compile_template(path.read_text("utf-8"), where=str(path), special=special)
@@ -102,7 +102,7 @@ def _template(model: Path, config: dict[str, Any], text: TextCodec, special: dic
 
 
 def _stop_tokens(model: Path, text: TextCodec, special: dict[str, str]) -> tuple[int, ...]:
-    """Gather the tokens that end an answer; the files name them in several places."""
+    """Collect the tokens that end an answer; the files list them in several places."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         tokens = _read_json(model / name).get("eos_token_id")
@@ -113,7 +113,7 @@ def _stop_tokens(model: Path, text: TextCodec, special: dict[str, str]) -> tuple
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
-    """Return bos_token, eos_token and the like; each is a text, or an object that holds one."""
+    """Return bos_token, eos_token and so on; each is a text, or an object that holds one."""
     special = {}
     for key, value in config.items():
         content = value.get("content") if isinstance(value, dict) else value
@@ -130,5 +130,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(f"{path}: is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f"{path}: holds no JSON object")
+        raise BadInput(f"{path}: must be a JSON object")
     return value

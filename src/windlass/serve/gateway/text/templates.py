@@ -1,7 +1,7 @@
-"""Conversations to prompts, by the model's own chat template, or by ours where it has none.
+"""Conversations to prompts, by the model's own chat template, or by our default if it has none.
 
-Its own are Jinja texts that come with the model, so they run in a sandbox that can change nothing.
-Clients cannot bring their own.
+A model's template is Jinja code that comes with the model, so it runs in a sandbox that can change nothing.
+Clients cannot send templates.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ ROLE_TOKENS = tuple(f"<|{role}|>" for role in ROLES)
 
 
 class Renders(Protocol):
-    """A template of Jinja, or what stands for one."""
+    """A Jinja template, or our own TurnTemplate."""
 
     def render(self, *, messages: Sequence[Mapping[str, Any]], **names: Any) -> str: ...
 
 
 class TurnTemplate(msgspec.Struct, frozen=True):
-    """A template that writes one turn after another; ours need no more, and no sandbox."""
+    """A template that writes one turn after another; our defaults need no Jinja."""
 
     turn: str
     end: str
@@ -46,7 +46,7 @@ IN_PLAIN_WORDS = TurnTemplate("%s: %s\n", "assistant:")
 
 
 class TemplateRefusal(TemplateError):
-    """Raised by a template that will not take these messages."""
+    """Raised by a template that refuses the messages."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ChatTemplate:
     special: dict[str, str] = field(default_factory=dict)
     stops: tuple[str, ...] = ()
     wrap: bool = False
-    """Whether the tokenizer must add what it puts around a whole text; published templates write it out."""
+    """Whether the tokenizer must add its special tokens; published templates contain them."""
 
     def render(self, messages: Sequence[ChatMessage]) -> str:
         """Return the prompt that asks the model for the next turn."""
@@ -69,7 +69,7 @@ class ChatTemplate:
         except TemplateRefusal as error:
             raise ApiError("invalid_messages", f"the chat template says: {error}", param="messages") from None
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-            # A template is foreign code: whatever trips it, this order of messages is not what it expects.
+            # A template is foreign code: whatever it raises, it does not accept these messages.
             raise ApiError(
                 "invalid_messages", "the model's chat template cannot take these messages", param="messages"
             ) from None
@@ -101,14 +101,14 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
 
 
 def _compiled(source: str) -> Template:
-    """Compile a template; its names are put into one dictionary, because every rendering copies them."""
+    """Compile a template; its globals become one dictionary, because every rendering copies them."""
     template = _environment().from_string(source)
     template.globals = dict(template.globals)
     return template
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Return the names that published templates expect to find."""
+    """Return an environment with the functions that published templates expect."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )

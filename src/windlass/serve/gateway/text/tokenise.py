@@ -1,7 +1,7 @@
 """Text to token ids and back, for the model that is served.
 
-A model directory brings its tokenizer as Hugging Face's tokenizer.json. A model without one still takes
-and gives token ids; its answers are then written as numbers.
+The tokenizer is Hugging Face's tokenizer.json in the model directory. A model without one takes token ids as
+prompts, and its answers are written as numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.serve.gateway.text.detokenise import ByteDetokenizer, ByteTable, D
 from windlass.spec.errors import BadInput
 
 NORMALISING_SLACK = 4
-"""Normalisers may shorten a text (NFC, stripped spaces); so many bytes may become one."""
+"""Normalisers may shorten a text (NFC, stripped spaces): this many bytes may become one."""
 
 
 class TextCodec(Protocol):
@@ -36,7 +36,7 @@ class TextCodec(Protocol):
 
 
 def load_text(model: Path) -> TextCodec:
-    """Return the tokenizer of a model directory, or numbers when it has none."""
+    """Return the tokenizer of a model directory; NumberText if it has none."""
     path = model / "tokenizer.json"
     if not path.exists():
         return NumberText()
@@ -44,7 +44,7 @@ def load_text(model: Path) -> TextCodec:
         return TokenizerText(Tokenizer.from_file(str(path)))
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception for any damage to the file
         raise BadInput(
-            f"{path}: is not a tokenizer that the tokenizers library reads: {error}",
+            f"{path}: the tokenizers library cannot read it: {error}",
             hint="export the model again, or remove the file to serve token ids only",
         ) from None
 
@@ -63,9 +63,9 @@ class TokenizerText:
         self._visible = ByteTable(self._visible_bytes)
 
     def encode(self, text: str, *, special: bool, context: int) -> list[int]:
-        """Return the ids of a text; `special` adds what the tokenizer puts around a whole text.
+        """Return the ids of a text; `special` adds the tokenizer's special tokens around it.
 
-        A text that cannot fit the context whatever its tokens are is refused unread.
+        A text that is too long for the context with any tokens is refused before it is tokenised.
         """
         size = len(text.encode("utf-8"))
         if size > context * self._max_token_bytes * NORMALISING_SLACK:
@@ -84,7 +84,7 @@ class TokenizerText:
         return found
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes that a token stands for; special tokens stand for their names."""
+        """Return the bytes of a token; those of a special token are its name."""
         return self._bytes_of[token]
 
     def detokenizer(self) -> Detokenizer:
@@ -150,7 +150,7 @@ class NumberText:
 
 
 def token_name(text: TextCodec, token: int) -> str:
-    """Return a token as log-probabilities name it; pieces of characters are written bytes:\\xe4."""
+    """Return the name of a token in log-probabilities; parts of a character are written bytes:\\xe4."""
     data = text.token_bytes(token)
     try:
         return data.decode("utf-8")
@@ -159,7 +159,7 @@ def token_name(text: TextCodec, token: int) -> str:
 
 
 def _byte_level(name: str) -> bytes:
-    """Undo the byte-level alphabet; a token outside it (an added one) stands for itself."""
+    """Undo the byte-level alphabet; an added token, which is outside it, stands for itself."""
     table = _byte_alphabet()
     if all(char in table for char in name):
         return bytes(table[char] for char in name)

@@ -1,6 +1,5 @@
-"""Hidden Markov models on parameter servers: workers expect, servers add up and maximise.
+"""Hidden Markov models on parameter servers: workers do the E-step, servers add up and do the M-step.
 
-hmm_shard.py is what a server holds, hmm_task.py what the first one decides, hmm_worker.py what a worker
-computes. The arithmetic is train/hidden; sums are of whole numbers, so nothing depends on who added what, and
-when.
+`hmm_shard` is what a server holds, `hmm_task` what the primary decides, `hmm_worker` what a worker computes.
+The arithmetic is in windlass.train.hmm; sums are of integers, so they do not depend on the order of addition.
 """

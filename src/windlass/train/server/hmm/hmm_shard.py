@@ -1,12 +1,12 @@
-"""Rows of the probabilities of a hidden Markov model, as one server holds them, and the counts behind them.
+"""One server's rows of the probabilities of a hidden Markov model, and the counts they are computed from.
 
-A server has some states: what follows them, and what they emit. Rows sum to 1 by themselves, so each server
-maximises its own and none asks another.
+A server holds some states with their transitions and emissions. Rows are normalised independently, so each
+server does the M-step of its own rows without the others.
 
-An update of a whole iteration is one step of Baum and Welch. An update of a part of it is a step of
-incremental EM (Neal and Hinton 1998): the last counts of every part are kept, those of one part are replaced,
-and the probabilities follow at once. Counts are whole numbers, so what is taken away is exactly what was
-added. Until every part has been counted once, the probabilities stay as they are.
+An update of a whole iteration is one step of Baum-Welch. An update of a part of it is a step of incremental
+EM (Neal and Hinton 1998): the server keeps the last counts of every part, replaces those of one part, and
+recomputes the probabilities at once. Counts are integers, so subtracting them is exact. Until every part has
+been counted once, the probabilities stay as they are.
 
 K states, V tokens, S states of this server, U tokens of a push.
 """
@@ -34,7 +34,7 @@ from windlass.train.hmm.exact_sum import fraction_bits, real
 from windlass.train.hmm.maximise import likeliest, log_rows
 from windlass.train.hmm.report import HmmReport
 from windlass.train.hmm.sweep import blocks_of
-from windlass.train.server.shard_state import ROWS, ServerCrew, Share
+from windlass.train.server.shard_state import ROWS, ServerGroup, Share
 from windlass.train.server.updates import ServerUpdate
 
 WAIT_S = 0.1
@@ -44,14 +44,14 @@ Write = Callable[[State, HmmWeights], Path]
 
 @dataclass(frozen=True)
 class PartCounts:
-    """What was last counted of one part of the text."""
+    """The newest counts of one part of the text."""
 
     share: Share
     likelihood: int
     impossible: int
 
 
-class HiddenPart:
+class HmmShardState:
     """The states of one server."""
 
     stage = "hidden"
@@ -62,17 +62,17 @@ class HiddenPart:
         self._shape, self._folder, self._number = run.shape, folder, number
         self._smoothing = run.job.model.hmm.smoothing
         self._record = EventLog(folder, quiet=number > 0, rank=number)
-        self.account = HmmReport(run, folder, self._record, threads=1)
+        self.reporter = HmmReport(run, folder, self._record, threads=1)
         self.saves = Saves(folder, run.job, self._record)
-        self._bits = fraction_bits(self.account.text.tokens)
+        self._bits = fraction_bits(self.reporter.text.tokens)
         self.states = states_of(run.shape.states, run.job.sync.servers)[number]
         if not self.states:
             raise BadInput(f"[sync] servers = {run.job.sync.servers}: not enough states for so many")
-        self.blocks = len(blocks_of(run.shape.states, self.account.text))
+        self.blocks = len(blocks_of(run.shape.states, self.reporter.text))
         self.write: Write | None = None
-        """Writes a checkpoint of all probabilities; the first server's course sets it."""
+        """Writes a checkpoint of all probabilities; set by the primary's task."""
         self.notes: Mapping[str, Any] = {}
-        """What the course wrote down last."""
+        """The newest notes of the task, from the log."""
         self._forget(parts=0)
 
     @property
@@ -80,10 +80,11 @@ class HiddenPart:
         return sum(table.nbytes for table in self._tables.values())
 
     def load(self) -> tuple[State | None, list[str]]:
-        """The first server makes the first probabilities, where there are none; the others wait for them."""
+        """Load the newest checkpoint. If there is none, the primary writes the initial probabilities;
+        others wait."""
         while (found := self.saves.newest()) is None:
             if self._number == 0:
-                self.saves.save(self.account.first(), Progressed(0))
+                self.saves.save(self.reporter.first(), Progressed(0))
             time.sleep(WAIT_S)
         weights, state = found
         own = slice(self.states.start, self.states.stop)
@@ -113,11 +114,11 @@ class HiddenPart:
 
     def apply(self, shares: Sequence[Share], update: ServerUpdate) -> dict[str, Any]:
         likelihood, impossible = update.more["likelihood"], update.more["impossible"]
-        if update.parts == 1:  # a whole iteration: nothing of earlier ones counts
+        if update.parts == 1:  # a whole iteration replaces all earlier counts
             self._forget(parts=1)
             for share in shares:
                 self._add(share, 1)
-            return self._climbed({"likelihood": likelihood, "impossible": impossible}, update)
+            return self._maximised({"likelihood": likelihood, "impossible": impossible}, update)
         if update.parts != self._parts:
             self._forget(update.parts)
         before = self._kept.get(update.part)
@@ -127,14 +128,14 @@ class HiddenPart:
         self._kept[update.part] = PartCounts(shares[0], likelihood, impossible)
         kept = self._kept.values()
         facts = {"likelihood": sum(k.likelihood for k in kept), "impossible": sum(k.impossible for k in kept)}
-        return self._climbed(facts, update) if len(kept) == update.parts else facts
+        return self._maximised(facts, update) if len(kept) == update.parts else facts
 
-    def keepsakes(self) -> Iterator[tuple[dict[str, Any], Share]]:
+    def unsaved(self) -> Iterator[tuple[dict[str, Any], Share]]:
         for part, kept in self._kept.items():
             facts = {"likelihood": kept.likelihood, "impossible": kept.impossible}
             yield {"part": part, "parts": self._parts, **facts}, kept.share
 
-    def take_up(self, head: Mapping[str, Any], share: Share) -> None:
+    def restore_unsaved(self, head: Mapping[str, Any], share: Share) -> None:
         if "notes" in head:
             self.notes = head["notes"]
             return
@@ -143,20 +144,21 @@ class HiddenPart:
         self._add(share, 1)
         self._kept[head["part"]] = PartCounts(share, head["likelihood"], head["impossible"])
 
-    def lacks(self, update: ServerUpdate) -> list[str]:
-        """The first server says which parts it has; one that has others has lost some."""
+    def missing_for(self, update: ServerUpdate) -> list[str]:
+        """The update has the primary's number of counted parts; a server with another number has lost
+        some."""
         if update.parts == 1 or update.more["kept"] == self.kept(update.parts):
             return []
         return [f"counts of {update.parts} parts"]
 
     def kept(self, parts: int) -> int:
-        """Return how many of so many parts were counted here."""
+        """Return how many of `parts` parts were counted."""
         return len(self._kept) if parts == self._parts else 0
 
-    def save(self, state: State, crew: ServerCrew) -> Path:
+    def save(self, state: State, group: ServerGroup) -> Path:
         path = self._folder / CHECKPOINTS
-        with raise_on_all_ranks(crew, f"{path}: the checkpoint could not be written"):
-            shares = crew.gather(self._tables)
+        with raise_on_all_ranks(group, f"{path}: the checkpoint could not be written"):
+            shares = group.gather(self._tables)
             if shares is not None:
                 assert self.write is not None
                 path = self.write(state, assembled(shares))
@@ -183,8 +185,9 @@ class HiddenPart:
             else:
                 sums.add_(share[name], alpha=sign)
 
-    def _climbed(self, facts: dict[str, Any], update: ServerUpdate) -> dict[str, Any]:
-        """Take the next probabilities; where an iteration ends, say how likely those before it were."""
+    def _maximised(self, facts: dict[str, Any], update: ServerUpdate) -> dict[str, Any]:
+        """Compute the next probabilities; at the end of an iteration, add the log prior of the previous
+        ones."""
         if update.more["ends"] and self._smoothing:
             facts["prior"] = [row for table in self._tables.values() for row in log_rows(table.numpy())]
         for name, table in self._tables.items():
@@ -195,12 +198,12 @@ class HiddenPart:
 
 
 def states_of(states: int, servers: int) -> list[range]:
-    """Return the states of each server: equally many, to within one."""
-    borders = [states * n // servers for n in range(servers + 1)]
-    return [range(borders[n], borders[n + 1]) for n in range(servers)]
+    """Divide the states evenly among the servers."""
+    boundaries = [states * n // servers for n in range(servers + 1)]
+    return [range(boundaries[n], boundaries[n + 1]) for n in range(servers)]
 
 
 def assembled(shares: Sequence[Share]) -> HmmWeights:
-    """Put together what all servers hold, in their order."""
+    """Concatenate the values of all servers, in their order."""
     joined = {name: torch.cat([share[name] for share in shares if name in share]) for name in NAMES}
     return HmmWeights(*(joined[name].numpy() for name in NAMES))

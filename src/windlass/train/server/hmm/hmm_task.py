@@ -1,7 +1,7 @@
-"""A hidden Markov run on servers: iterations, each of them every block of the text once.
+"""A hidden Markov run on servers: each iteration covers every block of the text once.
 
-In synchronous mode an iteration is one update, with the bits of the local run however many workers there are.
-In the others each part of the text is an update of its own (hmm_shard.py), and an iteration is all parts
+In synchronous mode an iteration is one update, with the same bits as the local run for any number of workers.
+In the other modes each part of the text is an update of its own (hmm_shard.py), and an iteration is all parts
 once.
 """
 
@@ -26,7 +26,7 @@ from windlass.train.hmm.convergence import ascended
 from windlass.train.hmm.exact_sum import fraction_bits, likelihood_of
 from windlass.train.hmm.maximise import log_prior_of
 from windlass.train.hmm.settings_requests import HmmSettings
-from windlass.train.server.hmm.hmm_shard import HiddenPart, assembled
+from windlass.train.server.hmm.hmm_shard import HmmShardState, assembled
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.staff import wanted_workers
 from windlass.train.server.task import TaskProgress
@@ -35,52 +35,54 @@ from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 from windlass.train.settings_file import newest_request
 
 MIN_BLOCKS = 2
-"""For each worker; with fewer, one iteration is ended before the next is begun, whatever the mode."""
+"""Minimum per worker; with fewer blocks the run is synchronous, whatever the mode."""
 PARTS_EACH = 4
-"""Parts of an iteration for each worker: the less is lost with one that dies, and waited for at the end."""
+"""Parts of an iteration per worker: small parts lose less work with a worker and shorten the wait at the
+end."""
 
 
-class HiddenCourse:
-    """What the first server decides about hidden states."""
+class HmmTask:
+    """The primary's side of a hidden Markov run."""
 
-    squared = False
+    needs_norm = False
 
-    def __init__(self, run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> None:
-        self.run, self._folder, self.record, self._chief = run, folder, record, chief
-        part = chief.shard.part
-        assert isinstance(part, HiddenPart)
-        self._part, self._account = part, part.account
+    def __init__(self, run: Run, folder: Path, record: EventLog, primary: PrimaryServer) -> None:
+        self.run, self._folder, self.record, self._primary = run, folder, record, primary
+        part = primary.shard.part
+        assert isinstance(part, HmmShardState)
+        self._part, self._reporter = part, part.reporter
         part.write = self._write
         self.size = part.blocks
-        self._bits = fraction_bits(self._account.text.tokens)
-        self._requests, self._asked = HmmSettings(folder, run, SingleProcess(), record), 0
+        self._bits = fraction_bits(self._reporter.text.tokens)
+        self._requests, self._seen_request = HmmSettings(folder, run, SingleProcess(), record), 0
         self._stale: Counter[int] = Counter()
         self._divided_for = self._workers
         self.state = Progressed(0)
 
-    def begin(self, base: State, updates: Sequence[ServerUpdate], _passed_over: Sequence[str]) -> None:
-        self._account.tell_start(
+    def begin(self, base: State, updates: Sequence[ServerUpdate], _skipped: Sequence[str]) -> None:
+        self._reporter.emit_start(
             self.run.layout.world, servers=self.run.job.sync.servers, mode=self.run.job.sync.mode
         )
         self.state = self._part.loaded
         noted = self._part.notes.get("state")
-        if noted is not None and noted["step"] == self._chief.step:
+        if noted is not None and noted["step"] == self._primary.step:
             self.state = Progressed(**noted)
-        elif self._chief.step > self.state.step:  # what the last iteration gained was not written down
-            self.state = Progressed(self._chief.step, self._chief.train_s)
+        elif self._primary.step > self.state.step:  # the gain of the last iteration was not logged
+            self.state = Progressed(self._primary.step, self._primary.train_s)
         self._stale.update(update.stale for update in updates)
-        self._began_s, self._looked_at = self._chief.train_s, base.step
+        self._began_s, self._evaluated_at = self._primary.train_s, base.step
         if self.sync.mode != self.run.job.sync.mode:
-            few = f"the text has {self.size} blocks, too few for so many workers to count without waiting"
-            self.record.tell("warning", message=f"{few}: mode = 'synchronous' is used")
-        if self._chief.step or updates:
+            few = f"the text has only {self.size} blocks, too few for {self._divided_for} workers"
+            self.record.emit("warning", message=f"{few}: mode = 'synchronous' is used")
+        if self._primary.step or updates:
             layout = str(self.run.layout)
             source = "log" if updates else "checkpoint"
-            self.record.tell("resumed", step=self._chief.step, layout=layout, source=source)
+            self.record.emit("resumed", step=self._primary.step, layout=layout, source=source)
 
     @property
     def sync(self) -> Sync:
-        """As it was asked for; with too little text, workers would count the same blocks again and again."""
+        """As configured; with too little text it is synchronous, or workers would count the same blocks
+        repeatedly."""
         sync = self.run.job.sync
         enough = self.size >= MIN_BLOCKS * self._divided_for
         return sync if enough else sync.model_copy(update={"mode": "synchronous"})
@@ -91,11 +93,11 @@ class HiddenCourse:
 
     @property
     def waiting(self) -> bool:
-        return newest_request(self._folder) > self._asked or self._workers != self._divided_for
+        return newest_request(self._folder) > self._seen_request or self._workers != self._divided_for
 
     def limit(self, step: int) -> int:
-        """Parts of two iterations may be under way together, but only where each part was counted before:
-        so what is known at the end of an iteration is always of the whole text."""
+        """Parts of two iterations may overlap only once each part has been counted: then the counts at the
+        end of an iteration always cover the whole text."""
         self._divided_for = self._workers
         run, parts = self.run, min(self.size, self.parts(self._divided_for))
         if self.sync.mode != "synchronous" and self._part.kept(parts) < parts:
@@ -107,100 +109,100 @@ class HiddenCourse:
         return step
 
     def parts(self, _workers: int) -> int:
-        """Another number of them is for a border: counts of other parts cannot be replaced one by one."""
+        """Changes only at a boundary: the counts of a different division cannot be replaced one by one."""
         return PARTS_EACH * self._divided_for
 
     def order(self, task: WorkerTask) -> Facts:
         share = share_of(0, self.size, task.part, task.parts)
         return {"first": share.start, "until": share.stop}
 
-    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate:
+    def build_update(self, done: FinishedWork, progress: TaskProgress) -> ServerUpdate:
         batch, part, parts = done.piece
         share = share_of(batch * self.size, self.size, part, parts)
         facts = {key: sum(fact[key] for fact in done.facts) for key in ("likelihood", "impossible")}
-        ends = (standing.samples + len(share)) // self.size > standing.step
+        ends = (progress.samples + len(share)) // self.size > progress.step
         return ServerUpdate(
-            number=standing.version + 1,
+            number=progress.version + 1,
             batch=batch,
             part=part,
             parts=parts,
             tasks=done.tasks,
             first=share.start,
             until=share.stop,
-            stale=standing.version - min(fact["version"] for fact in done.facts),
-            train_s=standing.train_s,
+            stale=progress.version - min(fact["version"] for fact in done.facts),
+            train_s=progress.train_s,
             more={**facts, "ends": ends, "kept": self._part.kept(parts)},
         )
 
-    def entered(self, update: ServerUpdate, told: Sequence[dict[str, Any]], _seconds: float) -> None:
+    def on_committed(self, update: ServerUpdate, replies: Sequence[dict[str, Any]], _seconds: float) -> None:
         self._stale[update.stale] += 1
         if not update.more["ends"]:
             return
-        tokens, asked = self._account.text.tokens, self.run.job.model.hmm
-        likelihood = likelihood_of(told[0]["likelihood"], self._bits)
-        prior = log_prior_of([row for one in told for row in one.get("prior", ())], asked.smoothing)
+        tokens, config = self._reporter.text.tokens, self.run.job.model.hmm
+        likelihood = likelihood_of(replies[0]["likelihood"], self._bits)
+        prior = log_prior_of([row for one in replies for row in one.get("prior", ())], config.smoothing)
         seconds, self._began_s = max(update.train_s - self._began_s, 1e-9), update.train_s
         ascent = ascended(
             self.state, objective=likelihood + prior, tokens=tokens, seconds=seconds,
-            min_gain=asked.min_gain, time_s=self.run.time_s,
+            min_gain=config.min_gain, time_s=self.run.time_s,
         )  # fmt: skip
         self.state = ascent.state
-        self._chief.shard.note({"notes": {"state": asdict(self.state)}})
-        chief, workers = self._chief, max(1, self._chief.workers)
-        more = {"bytes_sent": chief.bytes_sent, "staleness": update.stale, "updates": update.parts}
-        self._account.tell_step(self.run, ascent, -likelihood / tokens, seconds, workers, **more)
-        self._account.tell_end(ascent, told[0]["impossible"])
+        self._primary.shard.note({"notes": {"state": asdict(self.state)}})
+        primary, workers = self._primary, max(1, self._primary.workers)
+        more = {"bytes_sent": primary.bytes_sent, "staleness": update.stale, "updates": update.parts}
+        self._reporter.emit_step(self.run, ascent, -likelihood / tokens, seconds, workers, **more)
+        self._reporter.emit_end(ascent, replies[0]["impossible"])
 
-    def border(self, stopped: Callable[[], bool]) -> bool:
-        self._asked = newest_request(self._folder)
-        self.run, stop = self._requests.heed(self.state.step, stopped)
+    def at_boundary(self, stopped: Callable[[], bool]) -> bool:
+        self._seen_request = newest_request(self._folder)
+        self.run, stop = self._requests.apply_newest(self.state.step, stopped)
         if stop:
             return False
         step = self.state.step
-        if step > self._looked_at and not self.over and step % self.run.evaluate_every == 0:
-            self._looked_at = step
+        if step > self._evaluated_at and not self.over and step % self.run.evaluate_every == 0:
+            self._evaluated_at = step
             self._evaluate(self.run.evaluate_sequences)
-        if step and not self.over and (step % self.run.checkpoint_every == 0 or self._chief.shard.due):
+        if step and not self.over and (step % self.run.checkpoint_every == 0 or self._primary.shard.due):
             try:
                 self._save()
             except StoreFailed as failure:
-                self.record.tell("warning", message=failure.message)
+                self.record.emit("warning", message=failure.message)
         return True
 
     def stop(self, *, left: int) -> None:
         if not left:
             self._save()
-        self.record.tell("stopped", step=self.state.step, steps=self.run.steps)
+        self.record.emit("stopped", step=self.state.step, steps=self.run.steps)
 
     def finish(self) -> None:
         self._save()
         result = self._evaluate(self.run.final_sequences)
         staleness = {str(stale): count for stale, count in sorted(self._stale.items())}
-        traffic = {"bytes_sent": self._chief.bytes_sent, "bytes_received": self._chief.bytes_received}
+        traffic = {"bytes_sent": self._primary.bytes_sent, "bytes_received": self._primary.bytes_received}
         updates = self._stale.total()
-        self._account.export(
+        self._reporter.export(
             self._weights, self.state, result, updates=updates, staleness=staleness, **traffic
         )
 
     def end(self) -> None:
-        """Everything is saved where it must be."""
+        """Nothing to close."""
 
     @property
     def _workers(self) -> int:
-        """How many the run shall have at the moment."""
+        """The requested number of workers."""
         return wanted_workers(self._folder) or self.run.layout.dp
 
     @property
     def _weights(self) -> HmmWeights:
-        return assembled(self._chief.gathered())
+        return assembled(self._primary.gathered())
 
     def _evaluate(self, sequences: int | None) -> Any:
-        return self._account.evaluate(self._weights, self.state.step, sequences)
+        return self._reporter.evaluate(self._weights, self.state.step, sequences)
 
     def _save(self) -> None:
-        if self._chief.shard.base.step == self.state.step > 0:
+        if self._primary.shard.base.step == self.state.step > 0:
             return
-        self._chief.save(State(self.state.step, self._chief.samples, self._chief.train_s))
+        self._primary.save(State(self.state.step, self._primary.samples, self._primary.train_s))
 
     def _write(self, _state: State, weights: HmmWeights) -> Path:
         self._part.saves.save(weights, self.state)

@@ -1,4 +1,4 @@
-"""A worker of a hidden Markov model: expects a part of the text, and pushes whole numbers."""
+"""A worker of a hidden Markov run: does the E-step for a part of the text, and pushes integer counts."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from windlass.train.hmm.exact_sum import ExactSums
 from windlass.train.hmm.run import KINDS
 from windlass.train.hmm.sweep import sweep
 from windlass.train.hmm.text import text_of_corpus
-from windlass.train.server.connections import Facts, Lines
+from windlass.train.server.connections import Facts, ServerConnections
 from windlass.train.server.hmm.hmm_shard import assembled, states_of
 from windlass.train.server.shard_state import ROWS
 
 
-class HiddenHand:
+class HmmTaskRunner:
     """Does the tasks of a hidden Markov run."""
 
     stage = "hidden"
 
     def __init__(self, run: Run, threads: int) -> None:
         assert isinstance(run.shape, HmmShape)
-        place_process(MachineSpec(device="cpu"), threads=1)  # blocks have threads, not products
+        place_process(MachineSpec(device="cpu"), threads=1)  # threads are per block, not per matrix product
         self._text = text_of_corpus(load_corpus(Path(run.corpus)), run.shape.context)
         self._kind, self._threads = KINDS[run.job.model.hmm.precision], threads
         self._states = states_of(run.shape.states, run.job.sync.servers)
         self._version = 0
         self._weights: HmmWeights | None = None
 
-    def do(self, order: Facts, lines: Lines) -> Facts:
-        if self._weights is None or lines.stamp != order["stamp"]:
-            self._version, frames = lines.pull({})
+    def do(self, order: Facts, connections: ServerConnections) -> Facts:
+        if self._weights is None or connections.stamp != order["stamp"]:
+            self._version, frames = connections.pull({})
             self._weights = assembled([frame.arrays for frame in frames])
         blocks = range(order["first"], order["until"])
         tally = sweep(self._weights, self._text, threads=self._threads, only=blocks, dtype=self._kind)
         assert tally is not None
         likelihood, impossible = tally.facts
-        lines.push(order["id"], self._shares(tally))
+        connections.push(order["id"], self._shares(tally))
         return {"version": self._version, "likelihood": likelihood, "impossible": impossible}
 
     def _shares(self, tally: ExactSums) -> list[dict[str, Tensor]]:

@@ -1,8 +1,8 @@
 """The ledger of a run whose updates are not committed in the order of their samples.
 
-The ledger says which positions a number of steps used, from the first on. So updates are entered where none
-of the samples before them is missing, and a batch is whole: one by one in synchronous mode, in the others
-several at a time, at a border at the latest.
+The ledger records contiguous positions from the first on. So updates are entered once no earlier sample is
+missing and a batch is complete: singly in synchronous mode; in other modes several at a time, at a boundary
+at the latest.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from windlass.train.ledger import SampleLedger
 from windlass.train.server.updates import ServerUpdate, digest_of
 
 REMEMBERED = 32
-"""Updates whose staleness says how stale the next ones will be."""
+"""Updates from whose staleness that of the next ones is estimated."""
 
 
 class CommitOrder:
-    """What was committed, for the ledger and for whoever wants to know how stale it was."""
+    """Enters committed updates into the ledger in order, and keeps statistics of their staleness."""
 
     def __init__(self, record: EventLog, folder: Path, batch_sequences: int) -> None:
         self.ledger = SampleLedger(record)
@@ -35,7 +35,7 @@ class CommitOrder:
         self._at = 0
 
     def begin(self, samples: int, updates: Sequence[ServerUpdate]) -> None:
-        """Go on after a checkpoint at `samples`; the ledger may lack the last of the `updates` since."""
+        """Resume after a checkpoint at `samples`; the ledger may lack the last of the `updates` since."""
         known = min(reached(self._folder), (samples + sum(u.positions for u in updates)) // self._size)
         self._at = known * self._size
         self.ledger.begin(known, self._at)
@@ -44,12 +44,12 @@ class CommitOrder:
 
     @property
     def updates(self) -> int:
-        """How many there were in this life."""
+        """Number of updates in this process."""
         return self.stale.total()
 
     @property
     def lately(self) -> float:
-        """How stale the last updates were, on average."""
+        """Mean staleness of the last updates."""
         return mean(self._lately)
 
     def enter(self, update: ServerUpdate, *, known: bool = False) -> None:
@@ -59,14 +59,14 @@ class CommitOrder:
             return
         self._open.append(update)
         until = max(one.until for one in self._open)
-        whole = self._at + sum(one.positions for one in self._open) == until  # so none before it is missing
+        whole = self._at + sum(one.positions for one in self._open) == until  # no earlier one is missing
         if whole and until % self._size == 0:
             self.ledger.commit(until // self._size, until, digest_of(one.digest for one in self._open))
             self._open, self._at = [], until
 
 
 def reached(folder: Path) -> int:
-    """Return the step that the ledger of a run has come to and was not taken back from."""
+    """Return the last step in a run's ledger, less those that a resume has undone."""
     step = 0
     for record in Journal(StoreDir(folder), JOURNAL).read():
         if record.get("event") == "ledger":

@@ -1,4 +1,4 @@
-"""What the first server tells of a network: the same events as a trainer's, for the same listeners."""
+"""Events of a network on servers: the same as those of a local trainer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 
 import torch
 
-from windlass.train.loop import SMOOTHING, TELL_EVERY_S
+from windlass.train.loop import REPORT_EVERY_S, SMOOTHING
 from windlass.train.machine_flops import known_peak
-from windlass.train.server.network.task_context import Lead
+from windlass.train.server.network.task_context import NetworkTaskContext
 from windlass.train.server.updates import ServerUpdate
 
 
-def tell_start(lead: Lead) -> None:
-    run, sync = lead.run, lead.run.job.sync
-    lead.record.tell(
+def emit_start(context: NetworkTaskContext) -> None:
+    run, sync = context.run, context.run.job.sync
+    context.record.emit(
         "started",
         parameters=run.network.parameters,
         steps=run.steps,
@@ -28,40 +28,40 @@ def tell_start(lead: Lead) -> None:
     )
 
 
-class Teller:
-    """Tells of steps: every `log_every`-th into the journal, the others only to draw a line from.
+class StepReporter:
+    """Logs steps: every `log_every`-th to the journal, the others only to the progress display.
 
-    A step is over when another batch's worth of samples is committed; what is told of it is that of the
-    updates since the step before, each by how many samples it had.
+    A step is over when another batch of samples is committed; its figures are means over the updates since
+    the previous step, weighted by their samples.
     """
 
-    def __init__(self, lead: Lead) -> None:
-        self._lead = lead
+    def __init__(self, context: NetworkTaskContext) -> None:
+        self._context = context
         self._peak = known_peak(torch.device("cpu"))
         self._step_s: float | None = None
-        self._told_at = 0.0
-        self._step = lead.step
+        self._reported_at = 0.0
+        self._step = context.step
         self._since: list[tuple[ServerUpdate, float]] = []
 
-    def tell(self, update: ServerUpdate, seconds: float) -> None:
+    def on_update(self, update: ServerUpdate, seconds: float) -> None:
         self._since.append((update, seconds))
-        if self._lead.step > self._step:
-            self._step = self._lead.step
-            self._tell(update)
+        if self._context.step > self._step:
+            self._step = self._context.step
+            self._emit_step(update)
             self._since = []
 
-    def _tell(self, last: ServerUpdate) -> None:
-        lead, run, step = self._lead, self._lead.run, self._step
+    def _emit_step(self, last: ServerUpdate) -> None:
+        context, run, step = self._context, self._context.run, self._step
         updates, seconds = [update for update, _ in self._since], sum(s for _, s in self._since)
         before = seconds if self._step_s is None else self._step_s
         self._step_s = SMOOTHING * before + (1 - SMOOTHING) * seconds
-        kept = step % run.job.train.log_every == 0 or step in (run.steps, lead.saved_step + 1)
+        kept = step % run.job.train.log_every == 0 or step in (run.steps, context.saved_step + 1)
         now = time.monotonic()
-        if not kept and now - self._told_at < TELL_EVERY_S:
+        if not kept and now - self._reported_at < REPORT_EVERY_S:
             return
-        self._told_at = now
+        self._reported_at = now
         speed, loss = run.tokens_per_step / self._step_s, mean_loss(updates)
-        lead.record.tell(
+        context.record.emit(
             "step",
             keep=kept,
             step=step,
@@ -72,17 +72,17 @@ class Teller:
             tokens_per_s=round(speed, 1),
             share_of_peak=round(speed * run.network.training_flops_per_token() / self._peak, 4),
             seconds_left=round((run.steps - step) * self._step_s, 1),
-            bytes_sent=lead.bytes_sent,
+            bytes_sent=context.bytes_sent,
             staleness=max(update.stale for update in updates),
             updates=len(updates),
-            workers=lead.workers,
+            workers=context.workers,
         )
         if kept:
-            lead.record.plot(step, train__loss=loss, train__rate=last.rate, train__tokens_per_s=speed)
+            context.record.plot(step, train__loss=loss, train__rate=last.rate, train__tokens_per_s=speed)
 
 
 def mean_loss(updates: list[ServerUpdate]) -> float:
-    """Return the loss of some updates, each weighed by how many samples it had."""
+    """Return the mean loss of some updates, weighted by their samples."""
     if len(updates) == 1:
         return updates[0].loss
     return sum(u.loss * u.positions for u in updates) / sum(u.positions for u in updates)

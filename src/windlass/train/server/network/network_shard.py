@@ -1,4 +1,4 @@
-"""Weights of a network with their moments, as one server holds them: boxes that AdamW moves.
+"""One server's slices of the weights of a network, with their AdamW moments.
 
 An update of a whole batch is one step of the optimizer. An update of a share k of a batch counts k of one:
 the moments' memory is kept in samples (beta ** k), the rate falls with the root of k, because a gradient of
@@ -22,27 +22,27 @@ from windlass.parallel.strategy import first_values
 from windlass.spec.errors import BadInput, StoreFailed
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.checkpoint.async_save import State, restore_newest
-from windlass.train.checkpoint.manager import CheckpointManager, Copies, Tell
+from windlass.train.checkpoint.manager import CheckpointManager, Copies, EmitEvent
 from windlass.train.optimize import build_optimizer, set_rate
-from windlass.train.server.shard_state import ROWS, ServerCrew, Share
+from windlass.train.server.shard_state import ROWS, ServerGroup, Share
 from windlass.train.server.sharding import divide_weights
 from windlass.train.server.updates import ServerUpdate
 
 
-class NetworkPart:
-    """The boxes of one server."""
+class NetworkShardState:
+    """The weight slices of one server, and their optimizer."""
 
     stage = "network"
 
-    def __init__(self, run: Run, folder: Path, number: int, tell: Tell) -> None:
+    def __init__(self, run: Run, folder: Path, number: int, emit: EmitEvent) -> None:
         self._run, self._folder, self._number = run, folder, number
         self.holdings = _holdings(run, folder, number)
         self._by_name = {holding.name: holding for holding in self.holdings}
         self._optimizer = build_optimizer(self.holdings, run)
         self._decays = [group["weight_decay"] for group in self._optimizer.param_groups]
-        self._checkpoints = CheckpointManager(folder, run.job, tell)
+        self._checkpoints = CheckpointManager(folder, run.job, emit)
         self._uneven = False
-        """Whether there was an update of less than a batch."""
+        """True after an update of less than a batch."""
 
     @property
     def bytes(self) -> int:
@@ -53,14 +53,14 @@ class NetworkPart:
         return self._checkpoints.due()
 
     def load(self) -> tuple[State | None, list[str]]:
-        state, _, passed_over = restore_newest(
+        state, _, skipped = restore_newest(
             self._folder / CHECKPOINTS,
             self.holdings,
             self._optimizer,
-            crew=SingleProcess(),
-            spare=Copies.of(self._folder) if self._number == 0 else None,
+            group=SingleProcess(),
+            remote=Copies.of(self._folder) if self._number == 0 else None,
         )
-        return state, passed_over
+        return state, skipped
 
     @torch.no_grad()
     def values(self, rows: Share, ahead: int) -> dict[str, Tensor]:
@@ -100,20 +100,20 @@ class NetworkPart:
             holding.tensor.grad = None
         return {}
 
-    def keepsakes(self) -> Iterator[tuple[dict[str, Any], Share]]:
+    def unsaved(self) -> Iterator[tuple[dict[str, Any], Share]]:
         return iter(())
 
-    def take_up(self, head: Mapping[str, Any], share: Share) -> None:
+    def restore_unsaved(self, head: Mapping[str, Any], share: Share) -> None:
         raise AssertionError("a checkpoint of a network holds everything")
 
-    def lacks(self, _update: ServerUpdate) -> list[str]:
+    def missing_for(self, _update: ServerUpdate) -> list[str]:
         return []
 
-    def save(self, state: State, crew: ServerCrew) -> Path:
+    def save(self, state: State, group: ServerGroup) -> Path:
         run = self._run
         began = self._checkpoints.begin(
-            state, self.holdings, self._optimizer, crew=crew, layout=run.layout,
-            cut=cut_model(run.network, run.layout), beside=False,
+            state, self.holdings, self._optimizer, group=group, layout=run.layout,
+            cut=cut_model(run.network, run.layout), background=False,
         )  # fmt: skip
         if not began:
             raise StoreFailed(f"{self._folder / CHECKPOINTS}: the checkpoint of step {state.step} failed")
@@ -127,7 +127,7 @@ class NetworkPart:
         self._checkpoints.close(within_s)
 
     def _tune(self, update: ServerUpdate) -> None:
-        """Let the optimizer make a step of the size of an update."""
+        """Scale the optimizer's settings to the size of an update."""
         train, share = self._run.job.train, update.positions / self._run.batch_sequences
         set_rate(self._optimizer, update.rate)
         for group, decay in zip(self._optimizer.param_groups, self._decays, strict=True):
@@ -135,14 +135,14 @@ class NetworkPart:
             group["weight_decay"] = decay * share**0.5
         self._uneven |= share != 1
         if not self._uneven:
-            return  # the optimizer counts by itself
+            return  # the optimizer's own step count is right
         before = torch.tensor(update.more["before"] / update.positions)
-        for state in self._optimizer.state.values():  # how far the moments' means are from their start
+        for state in self._optimizer.state.values():  # used for bias correction
             state["step"].copy_(before)
 
 
 def _holdings(run: Run, folder: Path, number: int) -> list[ParamShard]:
-    """Build the boxes of one server, with their first values; one whole weight is in memory at a time."""
+    """Build the slices of one server with their initial values; one whole weight is in memory at a time."""
     model = outline(run.network)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     value, holdings = first_values(run, model, folder), list[ParamShard]()
@@ -156,9 +156,9 @@ def _holdings(run: Run, folder: Path, number: int) -> list[ParamShard]:
 
 
 def foreseen(weight: nn.Parameter, optimizer: torch.optim.Optimizer, ahead: int) -> Tensor:
-    """Return where AdamW's first moment alone would take a weight in some updates, in memory of its own.
+    """Return a copy of a weight extrapolated by `ahead` updates of AdamW's first moment alone.
 
-    A gradient that is computed there is applied near there (DANA, Hakimi et al. 2019, arXiv:1907.11612).
+    A gradient computed there is applied near there (DANA, Hakimi et al. 2019, arXiv:1907.11612).
     """
     state = optimizer.state.get(weight, {})
     if ahead == 0 or "exp_avg" not in state:

@@ -1,4 +1,4 @@
-"""A network on servers: what a trainer does between batches, done by the first server at borders."""
+"""The primary's side of training a network on servers: evaluation, saving and settings at boundaries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from windlass.train.optimize import rate_of
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
 from windlass.train.server.network.commit_order import CommitOrder
-from windlass.train.server.network.events import Teller, tell_start
+from windlass.train.server.network.events import StepReporter, emit_start
 from windlass.train.server.network.settings_requests import ServerSettings
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.task import TaskProgress
@@ -34,34 +34,34 @@ from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 EPSILON = 1e-6
 
 
-class NetworkCourse:
-    """What the first server decides about a network."""
+class NetworkTask:
+    """The primary's side of training a network."""
 
-    squared = True
+    needs_norm = True
 
-    def __init__(self, run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> None:
+    def __init__(self, run: Run, folder: Path, record: EventLog, primary: PrimaryServer) -> None:
         self.planned = self.run = run
-        self.folder, self.record, self._chief = folder, record, chief
+        self.folder, self.record, self._primary = folder, record, primary
         self.size = run.batch_sequences
         self._corpus = load_corpus(Path(run.corpus))
         self._objective = build_objective(run, self._corpus)
-        self._look_sequences: int | None = None
-        self._book, self._requests = (
+        self._eval_sequences: int | None = None
+        self._commits, self._requests = (
             CommitOrder(record, folder, run.batch_sequences),
             ServerSettings(folder, record),
         )
-        self._looked_at = self._saved_at = -1
+        self._evaluated_at = self._saved_at = -1
 
-    def begin(self, base: State, updates: Sequence[ServerUpdate], passed_over: Sequence[str]) -> None:
-        for reason in passed_over:
-            self.record.tell("warning", message=f"checkpoint passed over: {reason}")
-        self._looked_at, self._saved_at = base.step, base.step if base.step else -1
-        tell_start(self)
+    def begin(self, base: State, updates: Sequence[ServerUpdate], skipped: Sequence[str]) -> None:
+        for reason in skipped:
+            self.record.emit("warning", message=f"checkpoint skipped: {reason}")
+        self._evaluated_at, self._saved_at = base.step, base.step if base.step else -1
+        emit_start(self)
         self._requests.begin(self)
         if self.step or updates:
-            self._tell_resumed(source="log" if updates else "checkpoint")
-        self._book.begin(base.samples, updates)
-        self._teller = Teller(self)
+            self._emit_resumed(source="log" if updates else "checkpoint")
+        self._commits.begin(base.samples, updates)
+        self._reporter = StepReporter(self)
 
     @property
     def sync(self) -> Sync:
@@ -69,7 +69,7 @@ class NetworkCourse:
 
     @property
     def over(self) -> bool:
-        return self.step >= self.run.steps and self._chief.quiet  # fewer steps may be planned meanwhile
+        return self.step >= self.run.steps and self._primary.quiet  # fewer steps may be planned meanwhile
 
     @property
     def waiting(self) -> bool:
@@ -77,19 +77,19 @@ class NetworkCourse:
 
     @property
     def step(self) -> int:
-        return self._chief.step
+        return self._primary.step
 
     @property
     def saved_step(self) -> int:
-        return self._chief.shard.base.step
+        return self._primary.shard.base.step
 
     @property
     def workers(self) -> int:
-        return self._chief.workers
+        return self._primary.workers
 
     @property
     def bytes_sent(self) -> int:
-        return self._chief.bytes_sent
+        return self._primary.bytes_sent
 
     def limit(self, step: int) -> int:
         run = self.run
@@ -103,128 +103,130 @@ class NetworkCourse:
         return workers
 
     def order(self, task: WorkerTask) -> Facts:
-        if task.kind == "look":
-            return {"sequences": self._look_sequences}
+        if task.kind == "evaluate":
+            return {"sequences": self._eval_sequences}
         share = share_of(task.batch * self.size, self.size, task.part, task.parts)
         micro = self.run.micro_batch_sequences
         return {"first": share.start, "until": share.stop, "micro": micro, "ahead": self._ahead}
 
-    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate:
-        update = drawn_up(done, self.run, standing)
+    def build_update(self, done: FinishedWork, progress: TaskProgress) -> ServerUpdate:
+        update = make_update(done, self.run, progress)
         check_finite(update)
         return update
 
-    def entered(self, update: ServerUpdate, _told: Sequence[dict[str, Any]], seconds: float) -> None:
-        self._book.ledger.spend("compute", seconds)
-        self._book.enter(update)
-        self._teller.tell(update, seconds)
+    def on_committed(self, update: ServerUpdate, _replies: Sequence[dict[str, Any]], seconds: float) -> None:
+        self._commits.ledger.spend("compute", seconds)
+        self._commits.enter(update)
+        self._reporter.on_update(update, seconds)
         self._replan()
 
-    def border(self, stopped: Callable[[], bool]) -> bool:
-        if not self._requests.take(self, stopped):
+    def at_boundary(self, stopped: Callable[[], bool]) -> bool:
+        if not self._requests.apply_newest(self, stopped):
             return False
         run, step = self.run, self.step
-        if step < run.steps and step % run.evaluate_every == 0 and step > max(0, self._looked_at):
+        if step < run.steps and step % run.evaluate_every == 0 and step > max(0, self._evaluated_at):
             self._evaluate(run.evaluate_sequences)
-        due = self._chief.shard.due or step % run.checkpoint_every == 0
+        due = self._primary.shard.due or step % run.checkpoint_every == 0
         if 0 < step < run.steps and due and step > self._saved_at:
             try:
                 self._save()
             except StoreFailed as failure:
-                self.record.tell("checkpoint_failed", step=step, tier="local", message=failure.message)
+                self.record.emit("checkpoint_failed", step=step, tier="local", message=failure.message)
                 self._saved_at = step
         return True
 
     def stop(self, *, left: int) -> None:
-        """Save where nothing is half done; else the logs keep it."""
+        """Save if no batch is half done; otherwise the logs keep the state."""
         if left:
-            message = f"{left} batches were begun and no worker is left to end them"
-            self.record.tell("warning", message=message)
+            message = f"{left} batches were begun, and no worker is left to finish them"
+            self.record.emit("warning", message=message)
         elif self.step > self._saved_at:
             self._save()
-        self.record.tell("stopped", step=self.step, steps=self.run.steps)
+        self.record.emit("stopped", step=self.step, steps=self.run.steps)
 
     def finish(self) -> None:
         result = self._evaluate(self.run.final_sequences)
         source = CheckpointReader(self._save())
         path = save_result(self.folder, self.run, source, self._corpus, result)
-        chief = self._chief
-        self.record.tell(
+        primary = self._primary
+        self.record.emit(
             "finished",
             step=self.step,
-            train_s=round(chief.train_s, 2),
-            updates=self._book.updates,
-            bytes_sent=chief.bytes_sent,
-            bytes_received=chief.bytes_received,
-            staleness={str(stale): count for stale, count in sorted(self._book.stale.items())},
+            train_s=round(primary.train_s, 2),
+            updates=self._commits.updates,
+            bytes_sent=primary.bytes_sent,
+            bytes_received=primary.bytes_received,
+            staleness={str(stale): count for stale, count in sorted(self._commits.stale.items())},
             model=str(path),
             durable=True,
         )
 
     def end(self) -> None:
-        self._book.ledger.write(durable=True)
+        self._commits.ledger.write(durable=True)
 
     def follow_plan(self, planned: Run, run: Run) -> None:
-        """Go on by another plan, and as the run was asked to."""
+        """Continue with another plan, and with the requested settings."""
         self.planned, self.run = planned, run
 
     @property
     def _ahead(self) -> int:
-        """How many updates will come before a gradient that is begun now: as many as lately."""
-        return round(self._book.lately) if self.sync.foresee and self.sync.mode != "synchronous" else 0
+        """Estimated number of updates before a gradient that is begun now is applied."""
+        return round(self._commits.lately) if self.sync.foresee and self.sync.mode != "synchronous" else 0
 
     def _replan(self) -> None:
-        """With a time budget, correct the number of steps by what the steps really take."""
-        planned = replanned(self.planned, self.step, self._chief.train_s) if self.step else self.planned
+        """With a time budget, adjust the number of steps to their measured duration."""
+        planned = replanned(self.planned, self.step, self._primary.train_s) if self.step else self.planned
         if planned is not self.planned:
             before = self.planned.steps
-            self.record.tell("replanned", step=self.step, steps_before=before, steps=planned.steps)
+            self.record.emit("replanned", step=self.step, steps_before=before, steps=planned.steps)
             self._requests.follow(self, planned)
             save_length(self.folder, planned)
 
     def _evaluate(self, sequences: int | None) -> Evaluation:
-        """Let workers measure on held-out text, each a part of it."""
-        begin, self._looked_at, self._look_sequences = time.perf_counter(), self.step, sequences
-        done = self._chief.look()
+        """Let the workers evaluate held-out text, each a part of it."""
+        begin, self._evaluated_at, self._eval_sequences = time.perf_counter(), self.step, sequences
+        done = self._primary.evaluate()
         summed = math.fsum(float.fromhex(fact["summed"]) for fact in done.facts)
         seen = int(done.facts[0]["sequences"])
         part, context = self._corpus.validation, self.run.network.context
         result = measured(summed, seen, part, self._objective, context)
-        self._book.ledger.spend("evaluation", time.perf_counter() - begin)
-        self.record.tell("evaluation", step=self.step, **asdict(result))
+        self._commits.ledger.spend("evaluation", time.perf_counter() - begin)
+        self.record.emit("evaluation", step=self.step, **asdict(result))
         self.record.plot(
             self.step, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte
         )
         for text in done.facts[0]["texts"]:
-            self.record.tell("sample", step=self.step, text=text)
+            self.record.emit("sample", step=self.step, text=text)
             self.record.plot_text(self.step, "sample", text)
         return result
 
     def _save(self) -> Path:
-        begin, chief = time.perf_counter(), self._chief
-        self._book.ledger.write(durable=True)  # no checkpoint may know of samples that the ledger does not
-        path = chief.save(State(self.step, chief.samples, chief.train_s))
+        begin, primary = time.perf_counter(), self._primary
+        self._commits.ledger.write(
+            durable=True
+        )  # before the checkpoint, which must not be ahead of the ledger
+        path = primary.save(State(self.step, primary.samples, primary.train_s))
         self._saved_at = self.step
-        self._book.ledger.spend("checkpoint", time.perf_counter() - begin)
+        self._commits.ledger.spend("checkpoint", time.perf_counter() - begin)
         return path
 
-    def _tell_resumed(self, source: str) -> None:
-        layout, samples = str(self.run.layout), self._chief.samples
-        self.record.tell(
+    def _emit_resumed(self, source: str) -> None:
+        layout, samples = str(self.run.layout), self._primary.samples
+        self.record.emit(
             "resumed", step=self.step, samples=samples, generation=0, layout=layout, source=source
         )
 
 
-def drawn_up(done: FinishedWork, run: Run, standing: TaskProgress) -> ServerUpdate:
-    """Return the update that follows, of one part of a batch or of all its parts."""
+def make_update(done: FinishedWork, run: Run, progress: TaskProgress) -> ServerUpdate:
+    """Return the next update, from one part of a batch or from all its parts."""
     size, (batch, part, parts) = run.batch_sequences, done.piece
     share = share_of(batch * size, size, part, parts)
-    stale = standing.version - min(fact["version"] for fact in done.facts)
-    norm = float(done.facts[0]["norm"]) if standing.square is None else math.sqrt(standing.square)
-    most = run.job.train.clip or math.inf
-    rate = rate_of(run, standing.step) * math.sqrt(len(share) / size)
+    stale = progress.version - min(fact["version"] for fact in done.facts)
+    norm = float(done.facts[0]["norm"]) if progress.square is None else math.sqrt(progress.square)
+    max_norm = run.job.train.clip or math.inf
+    rate = rate_of(run, progress.step) * math.sqrt(len(share) / size)
     return ServerUpdate(
-        number=standing.version + 1,
+        number=progress.version + 1,
         batch=batch,
         part=part,
         parts=parts,
@@ -232,18 +234,18 @@ def drawn_up(done: FinishedWork, run: Run, standing: TaskProgress) -> ServerUpda
         first=share.start,
         until=share.stop,
         rate=rate / (1 + run.job.sync.damping * stale),
-        shrink=None if standing.square is None else min(1.0, most / (norm + EPSILON)),
+        shrink=None if progress.square is None else min(1.0, max_norm / (norm + EPSILON)),
         norm=norm,
         loss=sum(fact["loss"] for fact in done.facts),
         digest=digest_of(fact["digest"] for fact in done.facts),
         stale=stale,
-        train_s=standing.train_s,
-        more={"before": standing.samples},
+        train_s=progress.train_s,
+        more={"before": progress.samples},
     )
 
 
 def check_finite(update: ServerUpdate) -> None:
-    """Refuse an update that would ruin the weights."""
+    """Raise an error for an update with a loss or gradient norm that is not finite."""
     if math.isfinite(update.loss) and math.isfinite(update.norm):
         return
     raise WindlassError(

@@ -24,7 +24,7 @@ from windlass.train.data_loader import DataLoader
 from windlass.train.evaluate import evaluate
 from windlass.train.event_log import EventLog
 from windlass.train.sample import continue_tokens
-from windlass.train.server.connections import Facts, Lines
+from windlass.train.server.connections import Facts, ServerConnections
 from windlass.train.server.frames import Frame
 from windlass.train.server.shard_state import ROWS
 from windlass.train.server.sharding import divide_weights
@@ -32,18 +32,20 @@ from windlass.train.trainer import SAMPLE_TOKENS
 
 
 class GradientWorker:
-    """The model of a worker: learns and looks as a trainer of one process does, without an optimizer."""
+    """The model of a worker: trains and evaluates like a trainer of one process, without an optimizer."""
 
     def __init__(self, run: Run, record: EventLog, threads: int) -> None:
         self.run = run.model_copy(update={"layout": Layout(recompute=run.layout.recompute)})
         device = place_process(run.job.machine, threads, 0)
         self.corpus = load_corpus(Path(run.corpus))
         self._grid = Mesh(self.run.layout, device, SingleProcess())
-        self.strategy = Strategy(self.run, self._grid, cut_model(run.network, self.run.layout), fill=False)
+        self.strategy = Strategy(
+            self.run, self._grid, cut_model(run.network, self.run.layout), init_weights=False
+        )
         if run.compile:
             self.strategy.forward = compiled(self.strategy.stages[0].model, record)
         self.feed = DataLoader(self.run, self.corpus, 0)
-        self.holdings = {holding.name: holding for holding in self.strategy.held.holdings}
+        self.holdings = {holding.name: holding for holding in self.strategy.params.holdings}
         self.looked_up = looked_up(run)
 
     def read(self, order: Facts) -> list[Batch]:
@@ -55,20 +57,22 @@ class GradientWorker:
         return self.feed.read(np.arange(order["first"], order["until"], dtype=np.int64))
 
     def learn(self, batches: Sequence[Batch], *, sequences: int, clip: bool) -> Facts:
-        """Add up gradients of the mean loss over so many sequences; clip them as a trainer does, or leave it.
+        """Add up the gradients of the mean loss over `sequences` sequences; with `clip`, clip them.
 
-        The gradient of a part of a batch is noisier than that of the whole, and so longer.
+        The gradient of a part of a batch is noisier, so its norm is larger; the limit is scaled accordingly.
         """
-        held, size = self.strategy.held, self.run.batch_sequences
+        held, size = self.strategy.params, self.run.batch_sequences
         held.clear()
-        loss = self.strategy.learn(batches, self.feed.asked(of_replicas=1) * sequences // size)
-        held.collect()
-        most = (self.run.job.train.clip or math.inf) * math.sqrt(size / sequences)
-        norm = held.clip(most) if clip else 0.0
+        loss = self.strategy.forward_backward(
+            batches, self.feed.num_targets(of_replicas=1) * sequences // size
+        )
+        held.reduce_grads()
+        max_norm = (self.run.job.train.clip or math.inf) * math.sqrt(size / sequences)
+        norm = held.clip(max_norm) if clip else 0.0
         return {"loss": float(loss), "norm": norm, "digest": self.feed.digest}
 
-    def look(self, order: Facts) -> Facts:
-        """Measure a part of the held-out text; whoever has the first also shows what the model writes."""
+    def evaluate(self, order: Facts) -> Facts:
+        """Evaluate a part of the held-out text; the worker with part 0 also generates samples."""
         kept: list[Tensor] = []
 
         def keep(known: Tensor) -> Tensor:
@@ -76,7 +80,7 @@ class GradientWorker:
             return known
 
         result = evaluate(
-            self.strategy.look,
+            self.strategy.eval_loss,
             self.corpus.validation,
             self.feed.objective,
             context=self.run.network.context,
@@ -104,11 +108,11 @@ class GradientWorker:
 
 
 def looked_up(run: Run) -> tuple[str, ...]:
-    """Name the weights of which a batch needs the rows of its tokens only: an embedding that is no output."""
+    """Return the weights of which a batch needs only the rows of its tokens: an untied embedding."""
     return () if getattr(run.network, "tied", True) else ("embedding.weight",)
 
 
-class NetworkHand:
+class NetworkTaskRunner:
     """Does the tasks of a network."""
 
     stage = "network"
@@ -118,26 +122,26 @@ class NetworkHand:
         shapes = {name: holding.shape for name, holding in self._learner.holdings.items()}
         self._division = divide_weights(shapes, run.job.sync.servers)
 
-    def do(self, order: Facts, lines: Lines) -> Facts:
+    def do(self, order: Facts, connections: ServerConnections) -> Facts:
         learner = self._learner
-        if order["kind"] == "look":
-            self._pull(lines, {})
-            return learner.look(order)
+        if order["kind"] == "evaluate":
+            self._pull(connections, {})
+            return learner.evaluate(order)
         batches = learner.read(order)
         rows = _rows(batches, learner.looked_up)
         # Nothing changes between two parts of one batch in synchronous mode.
-        fresh = lines.stamp == order["stamp"] and order["ahead"] == 0
-        version = order["stamp"][1] if fresh else self._pull(lines, rows, order["ahead"])
+        fresh = connections.stamp == order["stamp"] and order["ahead"] == 0
+        version = order["stamp"][1] if fresh else self._pull(connections, rows, order["ahead"])
         alone = order["mode"] != "synchronous" or order["parts"] == 1
         sequences = order["until"] - order["first"] if alone else learner.run.batch_sequences
-        told = learner.learn(batches, sequences=sequences, clip=alone)
-        lines.push(order["id"], [self._share(boxes, rows) for boxes in self._division])
-        return {**told, "version": version}
+        facts = learner.learn(batches, sequences=sequences, clip=alone)
+        connections.push(order["id"], [self._share(boxes, rows) for boxes in self._division])
+        return {**facts, "version": version}
 
     @torch.no_grad()
-    def _pull(self, lines: Lines, rows: dict[str, Tensor], ahead: int = 0) -> int:
-        """Fetch the weights, of some only rows; return the oldest version among them."""
-        version, frames = lines.pull(rows, ahead)
+    def _pull(self, connections: ServerConnections, rows: dict[str, Tensor], ahead: int = 0) -> int:
+        """Fetch the weights, of those in `rows` only these rows; return the oldest version."""
+        version, frames = connections.pull(rows, ahead)
         for frame, boxes in zip(frames, self._division, strict=True):
             self._take(frame, boxes)
         return version

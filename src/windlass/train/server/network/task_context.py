@@ -1,4 +1,4 @@
-"""What those who work for the course of a network need to know of it."""
+"""The view of a network task that its events, settings and ledger use."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from windlass.spec.run import Run
 from windlass.train.event_log import EventLog
 
 
-class Lead(Protocol):
-    """A run on parameter servers, as it stands."""
+class NetworkTaskContext(Protocol):
+    """The current state of a run on parameter servers."""
 
     run: Run
-    """As it is done now."""
+    """The run with the requested settings applied."""
     planned: Run
-    """The same without what it was asked to change meanwhile."""
+    """The run as planned, without requested settings."""
     folder: Path
     record: EventLog
 
@@ -24,7 +24,7 @@ class Lead(Protocol):
 
     @property
     def saved_step(self) -> int:
-        """Of the newest checkpoint."""
+        """Step of the newest checkpoint."""
 
     @property
     def workers(self) -> int: ...
@@ -33,4 +33,4 @@ class Lead(Protocol):
     def bytes_sent(self) -> int: ...
 
     def follow_plan(self, planned: Run, run: Run) -> None:
-        """Go on by another plan, and as the run was asked to."""
+        """Continue with another plan, and with the requested settings."""

@@ -1,5 +1,5 @@
-"""Vectors of tokens on parameter servers: workers pull the rows that their pairs touch, and push their moves.
+"""word2vec on parameter servers: workers pull the rows that their pairs touch, and push the changes.
 
-word2vec_shard.py is what a server holds, word2vec_task.py what the first one decides, word2vec_worker.py what
-a worker computes. pair_batches.py says which pairs a batch is. The arithmetic is models/word2vec.py.
+`word2vec_shard` is what a server holds, `word2vec_task` what the primary decides, `word2vec_worker` what a
+worker computes. `pair_batches` defines the batches of pairs. The arithmetic is in windlass.models.word2vec.
 """

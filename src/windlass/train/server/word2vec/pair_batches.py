@@ -1,8 +1,8 @@
-"""Which pairs the batches of a word2vec stage are.
+"""The batches of pairs of a word2vec stage.
 
-A block of tokens (train.word2vec.learner) is `UNITS` positions, whatever its length; a batch is half of it,
-so many of its groups in their order. Workers that learn at the same time each move a frequent row nearly to
-where it belongs; added up over a whole block, that is too far (docs/log.md).
+A block of tokens (train.word2vec.learner) is `UNITS` positions, whatever its length; a batch is half of its
+groups, in order. Workers that train at the same time each move a frequent row nearly to its optimum; added up
+over a whole block, the row would overshoot (docs/log.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from windlass.train.word2vec.learner import blocks_of
 
 BATCHES = 2
-"""Of one block."""
+"""Batches per block."""
 SIZE = 5000
 """Positions of a batch."""
 UNITS = BATCHES * SIZE
@@ -22,14 +22,13 @@ UNITS = BATCHES * SIZE
 
 @dataclass(frozen=True)
 class BatchRange:
-    """A stretch of a block: which pass and tokens, and which share of the groups."""
+    """A part of a block: pass, tokens start .. stop, and groups first .. until in UNITS of the block."""
 
     epoch: int
     start: int
     stop: int
     first: int
     until: int
-    """Of UNITS."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class PairBatches:
 
     @cached_property
     def blocks(self) -> list[range]:
-        """Of one pass."""
+        """Blocks of one pass."""
         return blocks_of(self.tokens)
 
     @property
@@ -53,19 +52,20 @@ class PairBatches:
         return self.epochs * self.steps_of_a_pass
 
     def place(self, positions: range) -> BatchRange:
-        """Return where positions lie; they are of one block."""
+        """Return the range of positions; they must be of one block."""
         block, first = divmod(positions.start, UNITS)
         epoch, number = divmod(block, len(self.blocks))
         tokens = self.blocks[number]
         return BatchRange(epoch, tokens.start, tokens.stop, first, first + len(positions))
 
     def step_at(self, epoch: int, position: int) -> int:
-        """Return the step that begins with a token of a pass, where a block does."""
+        """Return the step that begins at the first token of a block in a pass."""
         number = next(n for n, block in enumerate(self.blocks) if block.start == position)
         return BATCHES * (epoch * len(self.blocks) + number) if epoch < self.epochs else self.steps
 
-    def standing(self, step: int) -> tuple[int, int]:
-        """Return the pass and the token to go on with; the end of a pass is told as that."""
+    def position_at(self, step: int) -> tuple[int, int]:
+        """Return pass and token position at a step; the end of a pass is (pass, tokens), not (pass + 1,
+        0)."""
         epoch, batch = divmod(step, self.steps_of_a_pass)
         if step and batch == 0:
             return epoch - 1, self.tokens

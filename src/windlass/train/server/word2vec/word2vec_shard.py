@@ -1,7 +1,7 @@
-"""Rows of the two matrices of word2vec, as one server holds them: the same rows of both.
+"""One server's rows of the two matrices of word2vec: the same rows of both.
 
-A push names the rows that it touches. It says what is to be added to them; or, where nobody else can have
-moved them meanwhile, what they are now: to the last bit what the local run makes of them.
+A push lists the rows that it touches, with the values to add; or, if no other worker can have changed them,
+with their new values, which are bit-identical to those of a local run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import State
 from windlass.train.collective_errors import raise_on_all_ranks
-from windlass.train.server.shard_state import ROWS, ServerCrew, Share
+from windlass.train.server.shard_state import ROWS, ServerGroup, Share
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.word2vec.pair_batches import SIZE, PairBatches
 from windlass.train.word2vec.learner import PASSES, newest_pass
@@ -27,12 +27,12 @@ from windlass.train.word2vec.start import plan_of
 
 NAMES = ("inputs", "outputs")
 NEW = "new "
-"""Begins the name of an array that replaces rows."""
+"""Prefix of an array that replaces rows."""
 
 Write = Callable[[State, Tensor, Tensor], None]
 
 
-class VectorPart:
+class Word2VecShardState:
     """The rows of one server."""
 
     stage = "vectors"
@@ -46,7 +46,7 @@ class VectorPart:
         if not self.rows:
             raise BadInput(f"[sync] servers = {run.job.sync.servers}: not enough tokens for so many")
         self.write: Write | None = None
-        """Writes a checkpoint of the whole matrices; the first server's course sets it."""
+        """Writes a checkpoint of the whole matrices; set by the primary's task."""
 
     @property
     def bytes(self) -> int:
@@ -60,8 +60,8 @@ class VectorPart:
             return None, []
         vectors = found[1]
         self._hold(vectors.inputs_VD, vectors.outputs_VD)
-        step = self._grid.step_at(int(vectors.told["epoch"]), int(vectors.told["position"]))
-        return State(step, step * SIZE, float(vectors.told["seconds"])), []
+        step = self._grid.step_at(int(vectors.metadata["epoch"]), int(vectors.metadata["position"]))
+        return State(step, step * SIZE, float(vectors.metadata["seconds"])), []
 
     def values(self, rows: Share, _ahead: int) -> dict[str, Tensor]:
         arrays: dict[str, Tensor] = {}
@@ -95,25 +95,25 @@ class VectorPart:
                     table[at] += share[name]  # no row is named twice
         return {}
 
-    def keepsakes(self) -> Iterator[tuple[dict[str, Any], Share]]:
+    def unsaved(self) -> Iterator[tuple[dict[str, Any], Share]]:
         return iter(())
 
-    def take_up(self, head: Mapping[str, Any], share: Share) -> None:
+    def restore_unsaved(self, head: Mapping[str, Any], share: Share) -> None:
         raise AssertionError("a checkpoint of vectors holds everything")
 
-    def lacks(self, _update: ServerUpdate) -> list[str]:
+    def missing_for(self, _update: ServerUpdate) -> list[str]:
         return []
 
-    def save(self, state: State, crew: ServerCrew) -> Path:
-        with raise_on_all_ranks(crew, f"{self._folder / PASSES}: the vectors could not be saved"):
-            shares = crew.gather(self._tables)
+    def save(self, state: State, group: ServerGroup) -> Path:
+        with raise_on_all_ranks(group, f"{self._folder / PASSES}: the vectors could not be saved"):
+            shares = group.gather(self._tables)
             if shares is not None:
                 assert self.write is not None
                 self.write(state, *(torch.cat([share[name] for share in shares]) for name in NAMES))
         return self._folder / PASSES
 
     def close(self, _within_s: float) -> None:
-        """Nothing is under way here."""
+        """Nothing to close."""
 
     def _hold(self, inputs_VD: Any, outputs_VD: Any) -> None:
         own = slice(self.rows.start, self.rows.stop)
@@ -122,6 +122,6 @@ class VectorPart:
 
 
 def rows_of(vocabulary: int, servers: int) -> list[range]:
-    """Return the rows of each server: equally many, to within one."""
-    borders = [vocabulary * n // servers for n in range(servers + 1)]
-    return [range(borders[n], borders[n + 1]) for n in range(servers)]
+    """Divide the rows evenly among the servers."""
+    boundaries = [vocabulary * n // servers for n in range(servers + 1)]
+    return [range(boundaries[n], boundaries[n + 1]) for n in range(servers)]

@@ -23,45 +23,45 @@ from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.task import TaskProgress
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, PairBatches
-from windlass.train.server.word2vec.word2vec_shard import VectorPart
+from windlass.train.server.word2vec.word2vec_shard import Word2VecShardState
 from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
 from windlass.train.settings_file import StopRequested
 from windlass.train.word2vec.learner import Word2VecLearner
 from windlass.train.word2vec.start import THREADS, plan_of
 
 
-class VectorCourse:
-    """What the first server decides about vectors."""
+class Word2VecTask:
+    """The primary's side of a word2vec stage."""
 
-    size, squared = SIZE, False
+    size, needs_norm = SIZE, False
 
-    def __init__(self, run: Run, folder: Path, record: EventLog, chief: PrimaryServer) -> None:
-        self._run, self._folder, self.record, self._chief = run, folder, record, chief
+    def __init__(self, run: Run, folder: Path, record: EventLog, primary: PrimaryServer) -> None:
+        self._run, self._folder, self.record, self._primary = run, folder, record, primary
         corpus = load_corpus(Path(run.corpus))
         self._learner = Word2VecLearner(
             corpus.train, plan_of(run, corpus), folder, digest=corpus.digest, threads=THREADS
         )
         self._grid = PairBatches(corpus.train.tokens, self._learner.plan.epochs)
-        part = chief.shard.part
-        assert isinstance(part, VectorPart)
+        part = primary.shard.part
+        assert isinstance(part, Word2VecShardState)
         part.write = self._write
-        self._stop_asked = StopRequested(folder)
-        self._saved_at = self._stands_at = 0
+        self._stop_requested = StopRequested(folder)
+        self._saved_at = self._position_step = 0
         self._stale: Counter[int] = Counter()
-        self._told = (0, 0)
-        """Bytes sent and received that were told of."""
+        self._reported_bytes = (0, 0)
+        """Bytes sent and received at the last event."""
 
-    def begin(self, base: State, updates: Sequence[ServerUpdate], _passed_over: Sequence[str]) -> None:
-        self._saved_at = self._stands_at = base.step
+    def begin(self, base: State, updates: Sequence[ServerUpdate], _skipped: Sequence[str]) -> None:
+        self._saved_at = self._position_step = base.step
         learner = self._learner
         for update in updates:
             self._include(update)
         if base.step or updates:
-            epoch, position = self._grid.standing(self._chief.step)
-            self.record.tell("vectors_resumed", epoch=epoch, position=position, updates=len(updates))
+            epoch, position = self._grid.position_at(self._primary.step)
+            self.record.emit("vectors_resumed", epoch=epoch, position=position, updates=len(updates))
         if not learner.counted:
             for done in learner.counting():
-                self.record.tell_progress(Progress("counts", done, self._grid.tokens, "tokens"))
+                self.record.emit_progress(Progress("counts", done, self._grid.tokens, "tokens"))
 
     @property
     def sync(self) -> Sync:
@@ -69,11 +69,11 @@ class VectorCourse:
 
     @property
     def over(self) -> bool:
-        return self._chief.step >= self._grid.steps and self._saved_at == self._chief.step
+        return self._primary.step >= self._grid.steps and self._saved_at == self._primary.step
 
     @property
     def waiting(self) -> bool:
-        return self._stop_asked()
+        return self._stop_requested()
 
     def limit(self, step: int) -> int:
         return self._grid.steps_of_a_pass * (step // self._grid.steps_of_a_pass + 1)
@@ -96,48 +96,48 @@ class VectorCourse:
             "rate": rate,
         }
 
-    def draw_up(self, done: FinishedWork, standing: TaskProgress) -> ServerUpdate:
+    def build_update(self, done: FinishedWork, progress: TaskProgress) -> ServerUpdate:
         batch, part, parts = done.piece
         share = share_of(batch * SIZE, SIZE, part, parts)
         seen = {key: sum(fact[key] for fact in done.facts) for key in ("pairs", "loss_sum", "loss_pairs")}
         return ServerUpdate(
-            number=standing.version + 1,
+            number=progress.version + 1,
             batch=batch,
             part=part,
             parts=parts,
             tasks=done.tasks,
             first=share.start,
             until=share.stop,
-            stale=standing.version - min(fact["version"] for fact in done.facts),
-            train_s=standing.train_s,
+            stale=progress.version - min(fact["version"] for fact in done.facts),
+            train_s=progress.train_s,
             more={**seen, "rows": sum(fact["rows"] for fact in done.facts)},
         )
 
-    def entered(self, update: ServerUpdate, _told: Sequence[dict[str, Any]], _seconds: float) -> None:
+    def on_committed(self, update: ServerUpdate, _replies: Sequence[dict[str, Any]], _seconds: float) -> None:
         self._include(update)
-        step, tokens = self._chief.step, self._grid.tokens
-        epoch, position = self._grid.standing(step)
-        self.record.tell_progress(
+        step, tokens = self._primary.step, self._grid.tokens
+        epoch, position = self._grid.position_at(step)
+        self.record.emit_progress(
             Progress("vectors", epoch * tokens + position, self._grid.epochs * tokens, "tokens")
         )
 
-    def border(self, stopped: Callable[[], bool]) -> bool:
-        if stopped() or self._stop_asked():
+    def at_boundary(self, stopped: Callable[[], bool]) -> bool:
+        if stopped() or self._stop_requested():
             return False
-        if self._chief.step % self._grid.steps_of_a_pass == 0 and self._chief.step > self._saved_at:
+        if self._primary.step % self._grid.steps_of_a_pass == 0 and self._primary.step > self._saved_at:
             self._save()
         return True
 
     def stop(self, *, left: int) -> None:
-        if not left and self._chief.step > self._saved_at:
+        if not left and self._primary.step > self._saved_at:
             self._save()
-        self.record.tell("stopped", step=0, steps=self._run.steps)
+        self.record.emit("stopped", step=0, steps=self._run.steps)
 
     def finish(self) -> None:
         self._learner.finish(self._folder / VECTORS)
 
     def end(self) -> None:
-        """Everything is saved where it must be."""
+        """Nothing to close."""
 
     def _include(self, update: ServerUpdate) -> None:
         self._stale[update.stale] += 1
@@ -145,36 +145,39 @@ class VectorCourse:
         self._learner.include(learnt, 0.0)
 
     def _save(self) -> None:
-        chief = self._chief
-        chief.save(State(chief.step, chief.samples, chief.train_s))
-        self._saved_at = chief.step
+        primary = self._primary
+        primary.save(State(primary.step, primary.samples, primary.train_s))
+        self._saved_at = primary.step
 
     def _write(self, state: State, inputs_VD: Tensor, outputs_VD: Tensor) -> None:
-        """Write a checkpoint with what all servers hold; twice, if one of them dies meanwhile."""
+        """Write a checkpoint of all servers' values; called again if a server dies meanwhile."""
         learner = self._learner
         learner.take(inputs_VD.numpy(), outputs_VD.numpy())
-        if state.step > self._stands_at:
-            self._stands_at = state.step
-            epoch, position = self._grid.standing(state.step)
+        if state.step > self._position_step:
+            self._position_step = state.step
+            epoch, position = self._grid.position_at(state.step)
             learner.include(Learnt(), state.train_s - learner.seconds)
             if position == self._grid.tokens:
-                self._tell_pass(epoch, learner.learnt)
-            learner.stand_at(epoch, position)
+                self._emit_pass(epoch, learner.learnt)
+            learner.set_position(epoch, position)
         learner.save()
 
-    def _tell_pass(self, epoch: int, learnt: Learnt) -> None:
+    def _emit_pass(self, epoch: int, learnt: Learnt) -> None:
         if self.record.last("vectors").get("epoch", 0) > epoch:
-            return  # by a first server that died before it had saved
-        chief, updates = self._chief, self._stale.total()
-        sent, received = chief.bytes_sent - self._told[0], chief.bytes_received - self._told[1]
-        self._told = chief.bytes_sent, chief.bytes_received
-        self.record.tell(
+            return  # logged by a primary that died before it had saved
+        primary, updates = self._primary, self._stale.total()
+        sent, received = (
+            primary.bytes_sent - self._reported_bytes[0],
+            primary.bytes_received - self._reported_bytes[1],
+        )
+        self._reported_bytes = primary.bytes_sent, primary.bytes_received
+        self.record.emit(
             "vectors",
             epoch=epoch + 1,
             epochs=self._grid.epochs,
             loss=round(learnt.loss, 6),
             pairs=learnt.pairs,
-            tokens_per_s=round(self._grid.tokens * (epoch + 1) / max(chief.train_s, 1e-9), 1),
+            tokens_per_s=round(self._grid.tokens * (epoch + 1) / max(primary.train_s, 1e-9), 1),
             updates=updates,
             bytes_sent=sent,
             bytes_received=received,

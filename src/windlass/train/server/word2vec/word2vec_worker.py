@@ -1,4 +1,4 @@
-"""A worker of word2vec: draws the pairs of a batch, and learns from them on the rows that they touch."""
+"""A worker of word2vec: draws the pairs of a batch, and trains the rows that they touch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from windlass.corpus.corpus_dir import load_corpus
 from windlass.models.word2vec import Groups, Ints, changes, draw, moved, pass_key, some_groups
 from windlass.spec.run import Run
-from windlass.train.server.connections import Facts, Lines
+from windlass.train.server.connections import Facts, ServerConnections
 from windlass.train.server.shard_state import ROWS
 from windlass.train.server.word2vec.pair_batches import UNITS
 from windlass.train.server.word2vec.word2vec_shard import NAMES, NEW, rows_of
@@ -20,10 +20,10 @@ from windlass.train.word2vec.learner import Floats, Word2VecLearner
 from windlass.train.word2vec.start import THREADS, plan_of
 
 MANY = 3200
-"""Pairs of a row that all learn from at the same time, from which on their changes are averaged."""
+"""Concurrent pairs of a row from which on changes are averaged rather than summed."""
 
 
-class VectorHand:
+class Word2VecTaskRunner:
     """Does the tasks of a word2vec stage."""
 
     stage = "vectors"
@@ -36,17 +36,17 @@ class VectorHand:
         self._rows = rows_of(self._plan.vocabulary, run.job.sync.servers)
         self._drawn: tuple[tuple[int, int], Groups] | None = None
 
-    def do(self, order: Facts, lines: Lines) -> Facts:
+    def do(self, order: Facts, connections: ServerConnections) -> Facts:
         groups = self._groups(order)
         rows = {"inputs": _ids(groups.inputs), "outputs": _ids(groups.outputs)}
-        version, frames = lines.pull(rows)
+        version, frames = connections.pull(rows)
         inputs_RD, outputs_RD = (torch.cat([f.arrays[name] for f in frames]).numpy() for name in NAMES)
         alone = order["mode"] == "synchronous" and order["parts"] == 1
         learn = moved if alone else changes
         *found, learnt = learn(groups, inputs_RD, outputs_RD, order["rate"])
         if not alone:
             damp(groups, found, others=order["parts"] - 1)
-        lines.push(order["id"], self._shares(rows, found, NEW if alone else ""))
+        connections.push(order["id"], self._shares(rows, found, NEW if alone else ""))
         seen = {"pairs": learnt.pairs, "loss_sum": learnt.loss_sum, "loss_pairs": learnt.loss_pairs}
         return {"version": version, "rows": sum(map(len, rows.values())), **seen}
 
@@ -62,22 +62,22 @@ class VectorHand:
         return some_groups(drawn, *(count * place // UNITS for place in (order["from"], order["until"])))
 
     def _shares(self, rows: dict[str, Tensor], found: list[Floats], prefix: str) -> list[dict[str, Tensor]]:
-        """Divide what was found among the servers: rows are in order, and so are servers."""
+        """Divide the changes among the servers; row ids and servers are in the same order."""
         shares: list[dict[str, Tensor]] = [{} for _ in self._rows]
         for name, values in zip(NAMES, found, strict=True):
             ids = rows[name]
-            borders = torch.searchsorted(ids, torch.tensor([own.stop for own in self._rows])).tolist()
-            for share, first, until in zip(shares, [0, *borders], borders, strict=False):
+            boundaries = torch.searchsorted(ids, torch.tensor([own.stop for own in self._rows])).tolist()
+            for share, first, until in zip(shares, [0, *boundaries], boundaries, strict=False):
                 share[name + ROWS] = ids[first:until]
                 share[prefix + name] = torch.from_numpy(values[first:until])
         return shares
 
 
 def damp(groups: Groups, found: Sequence[Floats], others: int) -> None:
-    """Let changes of rows that others change at the same time be smaller, in place.
+    """Scale down, in place, the changes of rows that other workers change at the same time.
 
-    Who learns from many pairs of a row has moved it nearly to where those want it; if all add that up, it
-    goes too far, and the vectors with it (docs/log.md). Such changes become a mean, those of rare rows a sum.
+    A worker that trains many pairs of a row moves it nearly to its optimum; the sum over all workers would
+    overshoot (docs/log.md). So changes of frequent rows are averaged, those of rare rows summed.
     """
     visits_P = np.bincount(groups.contexts_P)[groups.inputs]
     with_N = np.repeat(np.diff(groups.starts)[:, None], groups.targets_GN.shape[1], axis=1)

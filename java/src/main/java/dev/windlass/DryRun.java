@@ -36,16 +36,16 @@ public record DryRun(
      * @param scope whose it is: {@code all}, {@code tenant} or {@code key}
      * @param kind what it counts
      * @param left what is left now
-     * @param most what there is when nobody asks
+     * @param capacity the limit itself
      * @param needed what this request would take at most
      */
-    public record Budget(String scope, String kind, double left, double most, double needed) {
+    public record Budget(String scope, String kind, double left, double capacity, double needed) {
         private static Budget of(Fields entry) {
             return new Budget(
                     entry.text("scope"),
                     entry.text("kind"),
                     entry.number("left"),
-                    entry.number("most"),
+                    entry.number("capacity"),
                     entry.number("needed"));
         }
     }

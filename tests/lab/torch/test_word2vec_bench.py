@@ -48,7 +48,7 @@ def test_agreement_is_the_share_of_neighbours_in_common() -> None:
 def test_a_text_of_few_words_or_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "few.txt"
     file.write_text("one two three\n" * 9)
-    with pytest.raises(BadInput, match="3 words that come 5 times"):
+    with pytest.raises(BadInput, match="3 words that occur 5 times"):
         read_text([file], 10**6)
     with pytest.raises(BadInput, match="cannot be read as text"):
         read_text([tmp_path / "none.txt"], 10**6)
