@@ -68,7 +68,7 @@ def killed_after(count: int) -> Iterator[None]:
             (Path, "rename"),
         ):
             patch.setattr(owner, name, mortal(getattr(owner, name)))
-        patch.setattr(restoring, "_bring", mortal(restoring._bring))
+        patch.setattr(restoring, "_fetch_file", mortal(restoring._fetch_file))
         patch.setattr(relocate, "load", mortal(relocate.load))
         for name in ("rmdir", "unlink"):
             patch.setattr(Path, name, mortal(getattr(Path, name)))

@@ -60,7 +60,7 @@ def record_of(root: Path, name: str, index: int = 0) -> MemberRecord:
 def kill_daemon(root: Path, name: str) -> None:
     folder = GroupFolder(root, "default", name)
     os.kill(int(folder.daemon_lock.read_text()), signal.SIGKILL)
-    wait(lambda: not folder.guarded())
+    wait(lambda: not folder.has_daemon())
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_members_outlive_their_warden_and_are_adopted_by_the_next(root: Path) ->
     kill_daemon(root, "g")
     assert backend.observe("default/g").members[0].state == "running"  # type: ignore[union-attr]
     backend.launch(wanted)
-    wait(lambda: GroupFolder(root, "default", "g").guarded())
+    wait(lambda: GroupFolder(root, "default", "g").has_daemon())
     assert record_of(root, "g") == before
     os.kill(before.pid, signal.SIGKILL)  # the adopted one is watched
     wait(lambda: record_of(root, "g").restarts == 1 and record_of(root, "g").state == "running")

@@ -161,7 +161,7 @@ def test_the_control_process_is_started_again_and_ends_with_the_service(model: P
 def test_a_control_process_that_never_starts_takes_nothing_with_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.supervisor.control_child.MODULE", "windlass.no_such_module")
+    monkeypatch.setattr("windlass.supervisor.control_child.CONTROL_API", "windlass.no_such_module")
     offer = ServiceSpec(f"{MODEL}@1", model, Serve(port=0, open=True, threads=1))
     said: list[str] = []
     with watched(Supervisor(offer, tmp_path / "logs", say=said.append, control=tmp_path)) as service:

@@ -45,7 +45,7 @@ def test_what_a_run_wrote_has_the_loss_that_it_said(folder: Path) -> None:
     for step in (4, 8):
         found = verify_checkpoint(folder, run, "local", step)
         assert found.ok, found.message
-        assert f"step {step + 1} said" in found.message
+        assert f"step {step + 1} recorded" in found.message
         assert found.loss == pytest.approx(found.expected, rel=1e-5)
     assert verify_checkpoint(folder, run, "local").step == 12
 

@@ -226,7 +226,7 @@ def test_members_that_were_replaced_without_their_knowledge_write_nothing_more(
         stage.until_step(20, "n-1")
         (tmp_path / MEMBERS).write_text(json.dumps({"generation": 2}))
         stage.until(lambda: stage.actors["n-1"].lobby is not None)
-        assert "generation 2 goes on" in stage.actors["n-1"].lobby.why
+        assert "generation 2 continues" in stage.actors["n-1"].lobby.why
         assert stage.events("ledger")[-1]["steps"][1] < STEPS
         stage.generation = 2
         stage.assign("n-2")

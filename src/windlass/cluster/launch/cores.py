@@ -10,7 +10,7 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def divide_cores(cores: Sequence[int], ranks: int, limit: int | None = None) -> list[tuple[int, ...]]:
-    """Return the cores of each rank: the same number for each, adjacent, at limit `limit`.
+    """Return the cores of each rank: the same number for each, adjacent, at most `limit`.
 
     Ranks wait for each other at every step, so an extra core for one of them would not help: the remainder
     stays free for the system. With more ranks than cores, ranks share cores, one core each.

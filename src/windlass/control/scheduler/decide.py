@@ -3,7 +3,7 @@
 Six phases, as in kueue: heads, snapshot, nominate, order, admit, requeue (`_Cycle`). Afterwards elastic jobs
 grow into what is left.
 
-The queue's order is: priority; then, at limit one for each tenant that does not exceed its fair share, jobs
+The queue's order is: priority; then, at most one for each tenant that does not exceed its fair share, jobs
 that have waited for PATIENCE_S, oldest first; then fair share over tenants (`fair_share`), oldest first
 within a tenant.
 

@@ -202,7 +202,7 @@ def _check(options: ServeBenchOptions) -> None:
             raise BadInput(f"--precisions {precision}", hint=did_you_mean(precision, list(PRECISIONS)))
     for option, minimum in (("prompt", 2), ("output", 2), ("requests", 1)):
         if getattr(options, option) < minimum:
-            raise BadInput(f"--{option} {getattr(options, option)}: must be at minimum {minimum}")
+            raise BadInput(f"--{option} {getattr(options, option)}: must be at least {minimum}")
     for model in options.models:
         context = subject(model).context
         if options.prompt + options.output > context:
@@ -211,4 +211,4 @@ def _check(options: ServeBenchOptions) -> None:
                 f" but the context of {model} is {context}"
             )
     if min(options.concurrency) < 1:
-        raise BadInput(f"--concurrency {min(options.concurrency)}: must be at minimum 1")
+        raise BadInput(f"--concurrency {min(options.concurrency)}: must be at least 1")
