@@ -2,8 +2,8 @@
 
 It implements the whole wire protocol at almost no cost, so that a benchmark measures the gateway. Every
 answer repeats TOKEN. The seed of a request is the pace of its answer, in tokens per second: answers of one
-pace advance together, one token each in one write, like those of an engine step; 0 returns the whole answer
-in one message.
+pace advance together, with a token for each of them in a single write, as in an engine step; 0 returns the
+whole answer in one message.
 """
 
 from __future__ import annotations

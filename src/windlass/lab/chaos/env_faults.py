@@ -2,8 +2,8 @@
 
 disk        a failed save is reported, and training continues
 clock       no decision depends on the time of day
-partition   one side continues, the other does no harm, and both join again afterwards
-delay       a slow network is not taken for a dead one
+partition   a single side continues, the cut-off side does no harm, and both join again
+delay       a slow network is not taken for a dead network
 store       training does not wait for the store, and nothing acknowledged is lost
 """
 

@@ -1,7 +1,7 @@
 """Random draws: arrivals and lengths of jobs, failures and repair times.
 
-Every tenant draws from its own random stream, named after it. So a tenant's day does not depend on the other
-tenants, which allows to measure the harm that one does to the others.
+Every tenant draws from its own random stream, named after it. So a tenant's day does not depend on other
+tenants, and the harm that a tenant does to them can be measured.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Prover:
         return outcomes
 
     def reshard(self) -> list[CaseDifference]:
-        """Continue a run under one layout after the other, and compare with one that never changed."""
+        """Continue a run under several layouts in turn, and compare it with an unchanged run."""
         outcomes: list[CaseDifference] = []
         steps = self._proof.steps
         for family in self._proof.families:

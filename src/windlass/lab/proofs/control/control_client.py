@@ -1,4 +1,4 @@
-"""A client of several control processes: tries one after the other, until one answers.
+"""A client of several control processes: tries in turn, until a process answers.
 
 The SDK's clients are in a package of the same layer, so the proof has its own, with a single call.
 """
