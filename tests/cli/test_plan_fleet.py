@@ -11,8 +11,6 @@ import pytest
 
 from windlass.cli.main import main
 
-pytestmark = pytest.mark.slow
-
 JOB = """
 [corpus]
 sources = ["not-there.txt"]

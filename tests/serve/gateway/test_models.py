@@ -10,8 +10,6 @@ import pytest
 
 from windlass.spec.protocol.wire import Embed, Generate, ModelInfo
 
-pytestmark = pytest.mark.slow
-
 PATIENCE_S = 20.0
 
 
