@@ -285,7 +285,7 @@ class RunningGateway:
         aliases: list[str],
         adapters: Sequence[str] = (),
         others: Sequence[str] = (),
-        patience_s: float = 0.5,
+        patience_s: float = PATIENCE_S,
         access: Access | None = None,
         transport: Transport | None = None,
         serve: Serve | None = None,
@@ -432,6 +432,14 @@ def guarded(engine: ScriptedEngine, shared_guarded: RunningGateway) -> RunningGa
     """A gateway that needs keys and knows those of `given_keys`."""
     shared_guarded.settle()
     return shared_guarded
+
+
+@pytest.fixture
+def impatient(start_gateway: Callable[..., RunningGateway]) -> RunningGateway:
+    """A gateway that refuses requests soon after its only engine is lost."""
+    gateway = start_gateway(patience_s=0.5)
+    gateway.settle()
+    return gateway
 
 
 @pytest.fixture

@@ -173,23 +173,26 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(gateway: Any, monkeypatch
 
 
 def test_the_gateway_is_not_ready_without_an_engine_and_ready_again_with_one(
-    gateway: Any, http: httpx.Client, engine: Any
+    impatient: Any, engine: Any
 ) -> None:
+    http = httpx.Client(base_url=impatient.url, timeout=60)
     engine.stop()
-    gateway.wait_until("/readyz", 503)
+    impatient.wait_until("/readyz", 503)
     response = http.post("/v1/completions", json=ASK)
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "engine_unavailable"
     assert http.get("/healthz").status_code == 200
     assert http.get("/v1/models").json()["data"][0]["context_length"] == 128
     engine.start()
-    gateway.wait_until("/readyz", 200)
+    impatient.wait_until("/readyz", 200)
     assert http.post("/v1/completions", json=ASK).status_code == 200
+    http.close()
 
 
-def test_a_stream_that_loses_its_engine_ends_with_one_error_event(http: httpx.Client, engine: Any) -> None:
+def test_a_stream_that_loses_its_engine_ends_with_one_error_event(impatient: Any, engine: Any) -> None:
     engine.dies_after = 3
-    events = http.post("/v1/completions", json=ASK | {"stream": True}).text.strip().split("\n\n")
+    url = f"{impatient.url}/v1/completions"
+    events = httpx.post(url, json=ASK | {"stream": True}, timeout=60).text.strip().split("\n\n")
     kind, data = events[-1].split("\n")
     assert kind == "event: error"
     assert json.loads(data[6:])["error"]["code"] == "engine_unavailable"

@@ -18,6 +18,12 @@ def client(gateway: Any) -> Iterator[OpenAI]:
         yield client
 
 
+@pytest.fixture
+def impatient_client(impatient: Any) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{impatient.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
 def test_a_completion_has_text_usage_and_a_reason(client: OpenAI) -> None:
     answer = client.completions.create(model="tiny", prompt="the quick brown", max_tokens=3)
     assert answer.object == "text_completion"
@@ -119,17 +125,17 @@ def test_a_full_queue_is_a_rate_limit_with_a_time_to_wait(client: OpenAI, engine
         stream.close()
 
 
-def test_an_engine_that_dies_ends_a_stream_with_an_error(client: OpenAI, engine: Any) -> None:
+def test_an_engine_that_dies_ends_a_stream_with_an_error(impatient_client: OpenAI, engine: Any) -> None:
     engine.dies_after = 2
-    stream = client.completions.create(model="tiny", prompt="dog", max_tokens=9, stream=True)
+    stream = impatient_client.completions.create(model="tiny", prompt="dog", max_tokens=9, stream=True)
     with pytest.raises(openai.APIError, match="engine"):
         list(stream)
 
 
-def test_an_engine_that_dies_fails_a_whole_answer_with_503(client: OpenAI, engine: Any) -> None:
+def test_an_engine_that_dies_fails_a_whole_answer_with_503(impatient_client: OpenAI, engine: Any) -> None:
     engine.dies_after = 2
     with pytest.raises(openai.InternalServerError) as caught:
-        client.completions.create(model="tiny", prompt="dog", max_tokens=9)
+        impatient_client.completions.create(model="tiny", prompt="dog", max_tokens=9)
     assert caught.value.status_code == 503
 
 
