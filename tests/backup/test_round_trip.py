@@ -30,6 +30,8 @@ from windlass.store.journal import Journal
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
+pytestmark = pytest.mark.slow
+
 Tree = Callable[[Path], dict[str, bytes]]
 WHOLE = BackupOptions(corpora=True)
 

@@ -23,6 +23,8 @@ from windlass.cli.complete.completion import SCRIPTS
 from windlass.cli.main import main
 from windlass.cli.verb_cache import folder, remembered
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "http://127.0.0.1:9"
 """Nobody listens on the port of discard."""
 

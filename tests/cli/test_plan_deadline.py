@@ -7,6 +7,8 @@ import pytest
 
 from windlass.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 JOB = """
 [corpus]
 sources = ["not-there.txt"]

@@ -23,6 +23,8 @@ from windlass.cluster.kubernetes.kubernetes_backend import KubernetesBackend
 from windlass.cluster.kubernetes.tenancy import NamespaceQuota, priority_classes, tenancy
 from windlass.spec.errors import BadInput, InUse, WindlassError
 
+pytestmark = pytest.mark.slow
+
 GROUP = Group("g", "m", ("a",), count=3, tenant="acme", image="windlass:test", secrets={"KEY": "store/key"})
 
 

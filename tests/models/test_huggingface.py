@@ -18,6 +18,8 @@ from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeS
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
+pytestmark = pytest.mark.slow
+
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 16,

@@ -16,6 +16,8 @@ from windlass.plan.fleet.work import TrainingWork
 from windlass.spec.fleet import fleet_of
 from windlass.spec.sync import Sync
 
+pytestmark = pytest.mark.slow
+
 LARGE = Sizes(80, 8192, 64, 8, 128, 28672, True, 128256, False)
 MIDDLE = Sizes(32, 4096, 32, 8, 128, 14336, True, 128256, False)
 SMALL = Sizes(16, 2048, 16, 16, 128, 5632, True, 32000, True)

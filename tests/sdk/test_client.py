@@ -30,6 +30,8 @@ from windlass.spec.errors import AskedWrongly, NotFound
 from windlass.spec.protocol.wire import Cancel, Generate
 from windlass.store.database import sqlite_url
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def client(opened: Any, gateway: Any) -> Any:

@@ -17,6 +17,8 @@ from windlass.sdk.progress import PlainOutput
 from windlass.spec.errors import AskedWrongly, BadInput
 from windlass.store.lock import locked
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., RunFolder]
 Tell = Callable[..., None]
 

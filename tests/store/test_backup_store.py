@@ -15,6 +15,8 @@ from windlass.spec.backup import Keep
 from windlass.spec.errors import Damaged
 from windlass.store.store_dir import StoreDir
 
+pytestmark = pytest.mark.slow
+
 ONE = Keep(last=1, daily=0, weekly=0, monthly=0)
 
 

@@ -6,8 +6,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from windlass.store.lease import ABSTAIN_S, BEAT_S, STALE_S, Lease, leader, vacate
 from windlass.store.store_dir import StoreDir
+
+pytestmark = pytest.mark.slow
 
 CANDIDATE = """
 import sys, time

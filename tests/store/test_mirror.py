@@ -8,6 +8,8 @@ from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
 
+pytestmark = pytest.mark.slow
+
 
 def finished(path: Path, **files: bytes) -> Path:
     """A finished directory with these files."""

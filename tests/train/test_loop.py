@@ -20,6 +20,8 @@ from windlass.train import ledger
 from windlass.train.checkpoint.async_save import AsyncSave, committed
 from windlass.train.loop import save_run, train
 
+pytestmark = pytest.mark.slow
+
 PART = "part-00000.safetensors"
 FAMILIES = ["llama", "gpt2", "bert", "mlp"]
 

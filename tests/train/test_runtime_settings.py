@@ -15,6 +15,8 @@ from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
 from windlass.train.loop import save_run, train
 
+pytestmark = pytest.mark.slow
+
 MakeRun = Callable[..., Run]
 
 

@@ -18,6 +18,8 @@ from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits
 from windlass.store.database import sqlite_url
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def admin(start_gateway: Any, tmp_path: Path) -> Iterator[httpx.Client]:

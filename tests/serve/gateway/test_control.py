@@ -35,6 +35,8 @@ from windlass.store.lock import locked
 from windlass.store.store_dir import StoreDir
 from windlass.supervisor.control_child import write_key
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20.0
 RUN = "/admin/control/v1/jobs/poems/1"
 CHANGE = {"changes": {"train.log_every": 7}}

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from windlass.http.errors import CODES, ApiError, envelope, plain
 from windlass.serve.gateway.routes.error_pages import prose, texts
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = [code for code, entry in CODES.items() if entry.wrong]
 
 

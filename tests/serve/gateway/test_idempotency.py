@@ -16,6 +16,8 @@ from windlass.serve.records.state import open_state
 from windlass.spec.protocol.wire import Generate
 from windlass.store.database import sqlite_url
 
+pytestmark = pytest.mark.slow
+
 ASKED: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 3}
 KEY = {"idempotency-key": "order-17"}
 FIRST = Repeatable("ada", "k", b"body")

@@ -17,6 +17,8 @@ from windlass.http.streaming import KEEP_ALIVE
 from windlass.serve.gateway.routes import generation
 from windlass.spec.protocol.wire import Cancel, Generate
 
+pytestmark = pytest.mark.slow
+
 ASK: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 20}
 
 

@@ -22,6 +22,8 @@ from windlass.serve.gateway.app import ADMIN, router
 from windlass.serve.gateway.edge.access import OPEN, PATH_SCOPES, Access, scope_of
 from windlass.serve.records.audit_log import Actor
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20.0
 MAKER = Actor("", "the tests")
 ASK: dict[str, Any] = {"model": "tiny", "prompt": "dog", "max_tokens": 20}

@@ -10,6 +10,8 @@ import pytest
 
 from windlass.spec.protocol.wire import Embed, Generate, ModelInfo
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20.0
 
 

@@ -27,6 +27,8 @@ from windlass.serve.records.tenants import Tenants
 from windlass.spec.limits import Limits
 from windlass.store.database import sqlite_url
 
+pytestmark = pytest.mark.slow
+
 ME = Actor("", "test")
 Rule = Literal["open", "use", "metrics", "own", "closed"]
 """own: an administrator of a tenant finds what is that tenant's. closed: only who runs it all."""

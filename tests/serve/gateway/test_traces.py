@@ -24,6 +24,8 @@ from windlass.serve.gateway.observe.request_trace import RequestTrace, ids_of, t
 from windlass.serve.gateway.observe.traces import QUEUE, Traces, endpoint_of
 from windlass.spec.errors import BadInput, StoreFailed
 
+pytestmark = pytest.mark.slow
+
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PATIENCE_S = 20.0
 

@@ -29,6 +29,8 @@ from windlass.spec.errors import InUse
 from windlass.spec.protocol.wire import Cancel, Generate
 from windlass.spec.serve import Transport
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20.0
 KERNEL_BYTES = 16 << 20
 """More than the system keeps for both ends of a connection (usually up to 4 and 6 MiB)."""

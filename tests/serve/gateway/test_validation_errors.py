@@ -22,6 +22,8 @@ from windlass.serve.gateway.schemas.request_body import check
 from windlass.serve.gateway.schemas.requests import ChatRequest, CompletionRequest, EmbeddingRequest
 from windlass.spec.protocol.wire import Generate
 
+pytestmark = pytest.mark.slow
+
 JSON = {"content-type": "application/json"}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "dog"}
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "dog"}]}

@@ -38,6 +38,8 @@ from windlass.train.checkpoint.async_save import (
 from windlass.train.checkpoint.reader import CheckpointReader, without
 from windlass.train.checkpoint.shard import Buffers, claims_of, divide, take_part
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 Boxes = Sequence[Sequence[tuple[str, Slice]]]
 """For each rank, what it holds."""

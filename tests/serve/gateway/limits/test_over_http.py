@@ -21,6 +21,8 @@ from windlass.spec.limits import Limits
 from windlass.spec.protocol.wire import Cancel
 from windlass.store.database import sqlite_url
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 30.0
 ASK = {"model": "tiny", "prompt": "dog", "max_tokens": 4}
 ME = Actor("", "tester")
