@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.spec.config import config_from_shape
-from windlass.spec.shape import Gpt2Shape
+from windlass.spec.shape import DecoderShape
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_a_port_in_use(windlass: Run) -> None:
 def test_a_model_directory_with_pickle_weights(windlass: Run, folder: Path) -> None:
     source = folder / "old"
     source.mkdir()
-    shape = Gpt2Shape(vocabulary=50, context=16, layers=1, width=8, heads=2, ffn_width=16)
+    shape = DecoderShape(family="gpt2", vocabulary=50, context=16, layers=1, width=8, heads=2, ffn_width=16)
     (source / "config.json").write_text(json.dumps(config_from_shape(shape)))
     (source / "pytorch_model.bin").write_bytes(b"\x80\x04")
     for verb in (["models", "import", "old"], ["serve", "./old", "--port", "0"]):

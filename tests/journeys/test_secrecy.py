@@ -23,14 +23,14 @@ from windlass.registry.versions import Registry
 from windlass.serve.records.audit_verify import verify
 from windlass.serve.records.keys import ApiKeys
 from windlass.serve.records.state import open_state
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 120.0
-SHAPE = LlamaShape(vocabulary=300, context=256, layers=1, width=32, heads=4, kv_heads=2, ffn_width=48)
+SHAPE = DecoderShape(vocabulary=300, context=256, layers=1, width=32, heads=4, kv_heads=2, ffn_width=48)
 
 
 @pytest.fixture(autouse=True)

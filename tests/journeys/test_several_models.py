@@ -22,7 +22,7 @@ from windlass.models.huggingface import save_model
 from windlass.registry.versions import Registry
 from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, Network
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 from windlass.supervisor.supervisor import Supervisor
@@ -32,12 +32,14 @@ pytestmark = pytest.mark.slow
 PATIENCE_S = 120.0
 VOCABULARY = 300
 SHAPES: dict[str, Network] = {
-    "base": LlamaShape(
+    "base": DecoderShape(
         vocabulary=VOCABULARY, context=128, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48
     ),
-    "other": Gpt2Shape(vocabulary=VOCABULARY, context=64, layers=2, width=32, heads=4, ffn_width=48),
+    "other": DecoderShape(
+        family="gpt2", vocabulary=VOCABULARY, context=64, layers=2, width=32, heads=4, ffn_width=48
+    ),
     "encoder": BertShape(vocabulary=VOCABULARY, context=64, layers=2, width=32, heads=4, ffn_width=48),
-    "damaged": LlamaShape(
+    "damaged": DecoderShape(
         vocabulary=VOCABULARY, context=64, layers=1, width=32, heads=4, kv_heads=2, ffn_width=48
     ),
 }

@@ -18,7 +18,7 @@ from windlass.models.huggingface import save_model
 from windlass.registry.versions import Registry
 from windlass.serve.records.state import state_url
 from windlass.spec.serve import Serve
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 from windlass.supervisor.supervisor import Supervisor
@@ -26,7 +26,7 @@ from windlass.supervisor.supervisor import Supervisor
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 120.0
-SHAPE = LlamaShape(vocabulary=400, context=512, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
+SHAPE = DecoderShape(vocabulary=400, context=512, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {

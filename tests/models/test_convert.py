@@ -15,11 +15,11 @@ from windlass.models.__main__ import main
 from windlass.models.build import build
 from windlass.models.huggingface import load_model, save_model
 from windlass.spec.protocol.entrypoint import exit_code_of
-from windlass.spec.shape import Gpt2Shape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import verify
 from windlass.store.store_dir import StoreDir
 
-SHAPE = Gpt2Shape(vocabulary=31, context=16, layers=1, width=12, heads=2, ffn_width=20)
+SHAPE = DecoderShape(family="gpt2", vocabulary=31, context=16, layers=1, width=12, heads=2, ffn_width=20)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_converted_directory_is_whole_and_holds_the_tokenizer(
     assert exit_code_of(main, ["convert", str(source), str(target)]) == 0
     done = json.loads(capsys.readouterr().out)["done"]
     assert (done["family"], done["parameters"]) == ("gpt2", SHAPE.parameters)
-    assert Gpt2Shape.model_validate(done["shape"]) == SHAPE
+    assert DecoderShape.model_validate(done["shape"]) == SHAPE
     assert sorted(verify(StoreDir(target)).files) == done["files"]
     assert done["files"] == ["chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"]
     assert json.loads((target / "config.json").read_text())["eos_token_id"] == 4

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from windlass.models.build import build, outline
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network, RopeScaling
+from windlass.spec.shape import BertShape, DecoderShape, MlpShape, Network, RopeScaling
 
 AnyShape = Network
 
 TINY: list[AnyShape] = [
-    LlamaShape(vocabulary=61, context=32, layers=2, width=24, heads=6, kv_heads=2, ffn_width=40),
-    LlamaShape(
+    DecoderShape(vocabulary=61, context=32, layers=2, width=24, heads=6, kv_heads=2, ffn_width=40),
+    DecoderShape(
         vocabulary=61, context=32, layers=2, width=24, heads=3, kv_heads=3, ffn_width=40, tied=True,
         rope_theta=500.0, rope_scaling=RopeScaling(original_context=16),
     ),
-    Gpt2Shape(vocabulary=61, context=32, layers=2, width=24, heads=3, ffn_width=50),
+    DecoderShape(family="gpt2", vocabulary=61, context=32, layers=2, width=24, heads=3, ffn_width=50),
     BertShape(vocabulary=61, context=32, layers=2, width=24, heads=3, ffn_width=50),
     MlpShape(vocabulary=61, context=32, layers=2, width=24, ffn_width=50, window=5),
 ]  # fmt: skip
@@ -35,14 +35,14 @@ def sizes(family: str) -> st.SearchStrategy[AnyShape]:
     }  # fmt: skip
     if family == "llama":
         return st.builds(
-            lambda heads, groups, head, width, **rest: LlamaShape(
+            lambda heads, groups, head, width, **rest: DecoderShape(
                 heads=heads * groups, kv_heads=heads, explicit_head_width=2 * head, width=width, **rest
             ),
             heads=small, groups=small, head=small, width=small, tied=st.booleans(), **every,
         )  # fmt: skip
     if family == "gpt2":
         return st.builds(
-            lambda heads, head, **rest: Gpt2Shape(heads=heads, width=heads * head, **rest),
+            lambda heads, head, **rest: DecoderShape(family="gpt2", heads=heads, width=heads * head, **rest),
             heads=small, head=small, **every,
         )  # fmt: skip
     if family == "mlp":
@@ -60,7 +60,7 @@ def test_the_counted_weights_are_those_of_the_built_model(shape: AnyShape) -> No
 
 
 def test_llama_31_8b_has_8_030_261_248_weights() -> None:
-    shape = LlamaShape(
+    shape = DecoderShape(
         vocabulary=128256, context=131072, layers=32, width=4096, heads=32, kv_heads=8, ffn_width=14336,
         rope_theta=500000.0, rope_scaling=RopeScaling(),
     )  # fmt: skip
@@ -68,7 +68,9 @@ def test_llama_31_8b_has_8_030_261_248_weights() -> None:
 
 
 def test_gpt2_small_has_124_439_808_weights() -> None:
-    shape = Gpt2Shape(vocabulary=50257, context=1024, layers=12, width=768, heads=12, ffn_width=3072)
+    shape = DecoderShape(
+        family="gpt2", vocabulary=50257, context=1024, layers=12, width=768, heads=12, ffn_width=3072
+    )
     assert build(shape, device="meta").parameter_count == shape.parameters == 124_439_808
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from windlass.models.build import build
 from windlass.models.huggingface import load_model, save_model
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
+from windlass.spec.shape import BertShape, DecoderShape, Network, RopeScaling
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
@@ -52,16 +52,16 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert odd sizes": ("BERT", BERT | {"vocab_size": 53, "intermediate_size": 37, "num_hidden_layers": 1}),
 }
 OURS = {
-    "llama": LlamaShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88),
-    "llama tied": LlamaShape(
+    "llama": DecoderShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88),
+    "llama tied": DecoderShape(
         vocabulary=97, context=64, layers=2, width=48, heads=4, kv_heads=4, ffn_width=50, tied=True,
         rope_theta=5e5, rope_scaling=RopeScaling(original_context=16, factor=4.0),
     ),
-    "llama wide heads": LlamaShape(
+    "llama wide heads": DecoderShape(
         vocabulary=97, context=64, layers=2, width=48, heads=4, kv_heads=2, ffn_width=50,
         explicit_head_width=20,
     ),
-    "gpt2": Gpt2Shape(vocabulary=97, context=64, layers=2, width=48, heads=6, ffn_width=88),
+    "gpt2": DecoderShape(family="gpt2", vocabulary=97, context=64, layers=2, width=48, heads=6, ffn_width=88),
     "bert": BertShape(
         vocabulary=97, context=64, layers=2, width=48, heads=6, ffn_width=88, norm_epsilon=1e-6
     ),

@@ -16,7 +16,7 @@ from windlass.models.huggingface import save_model
 from windlass.models.mlp_numpy import MlpScores, load
 from windlass.models.recurrent_state import load_statistical
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import Gpt2Shape, MlpShape
+from windlass.spec.shape import DecoderShape, MlpShape
 
 SHAPE = MlpShape(vocabulary=83, context=32, layers=2, width=36, ffn_width=50, window=5)
 
@@ -115,6 +115,9 @@ def test_a_directory_is_loaded_by_what_its_config_says(folder: Path) -> None:
 
 
 def test_a_model_of_another_family_is_refused(tmp_path: Path) -> None:
-    save_model(build(Gpt2Shape(vocabulary=9, context=8, layers=1, width=8, heads=1, ffn_width=8)), tmp_path)
+    save_model(
+        build(DecoderShape(family="gpt2", vocabulary=9, context=8, layers=1, width=8, heads=1, ffn_width=8)),
+        tmp_path,
+    )
     with pytest.raises(BadInput, match="gpt2 model, not an mlp"):
         load(tmp_path)

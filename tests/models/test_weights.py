@@ -18,19 +18,18 @@ from safetensors.torch import load_file, save_file
 from windlass.models.build import build, outline
 from windlass.models.huggingface import load_model, save_model
 from windlass.models.mmap_tensors import narrowed, widened
-from windlass.models.sizes import weight_sizes
 from windlass.models.weights import Float, load_weights
 from windlass.spec.errors import BadInput, Damaged, NotFound
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, MlpShape, Network
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
-LLAMA = LlamaShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88)
+LLAMA = DecoderShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88)
 SHAPES = {
     "llama": LLAMA,
     "llama tied": LLAMA.model_copy(update={"tied": True}),
     "llama wide heads": LLAMA.model_copy(update={"explicit_head_width": 14}),
-    "gpt2": Gpt2Shape(vocabulary=53, context=32, layers=2, width=48, heads=3, ffn_width=37),
+    "gpt2": DecoderShape(family="gpt2", vocabulary=53, context=32, layers=2, width=48, heads=3, ffn_width=37),
     "bert": BertShape(vocabulary=53, context=32, layers=2, width=48, heads=3, ffn_width=37, token_types=3),
     "mlp": MlpShape(vocabulary=53, context=32, layers=2, width=48, ffn_width=37, window=3),
 }
@@ -46,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_sizes_are_those_of_the_built_model(shape: Network) -> None:
     built = {name: tuple(weight.shape) for name, weight in outline(shape).named_parameters()}
-    assert weight_sizes(shape) == built
+    assert shape.weight_sizes() == built
 
 
 @pytest.mark.parametrize("dtype", TYPES)

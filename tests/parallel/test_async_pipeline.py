@@ -12,7 +12,7 @@ from windlass.parallel.async_pipeline import Window, window_of
 from windlass.parallel.stage import ModelStage
 from windlass.parallel.weight_stash import Stash
 from windlass.spec.layout import StageSlice
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 Work = tuple[str, int]
 """What a stage does: ("forward", micro-batch), ("backward", micro-batch) or ("update", step)."""
@@ -113,7 +113,7 @@ def test_a_short_batch_bounds_how_far_a_stage_goes_ahead() -> None:
 
 @pytest.fixture
 def stage() -> ModelStage:
-    shape = LlamaShape(
+    shape = DecoderShape(
         vocabulary=32, context=8, layers=1, width=16, heads=2, kv_heads=2, ffn_width=32, tied=False
     )
     piece = StageSlice(stage=0, first=0, until=1, embedding=True, head=True, position=0, cost=1.0)

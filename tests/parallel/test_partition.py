@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from windlass.models.build import outline
 from windlass.parallel.memory import held_weights, state_bytes
 from windlass.parallel.param_shard import whole
-from windlass.parallel.param_specs import embedding_weights, head_weights, layer_weights
 from windlass.parallel.partition import LayerCosts, box_of, cut_model, loads_of, predicted_costs
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, Partition, Schedule
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, MlpShape, Network
 
-LLAMA = LlamaShape(vocabulary=512, context=32, layers=8, width=32, heads=4, kv_heads=2, ffn_width=96)
+LLAMA = DecoderShape(vocabulary=512, context=32, layers=8, width=32, heads=4, kv_heads=2, ffn_width=96)
 SHAPES: tuple[Network, ...] = (
     LLAMA,
     LLAMA.model_copy(update={"tied": True}),
-    Gpt2Shape(vocabulary=301, context=32, layers=8, width=32, heads=4, ffn_width=128),
+    DecoderShape(family="gpt2", vocabulary=301, context=32, layers=8, width=32, heads=4, ffn_width=128),
     BertShape(vocabulary=301, context=32, layers=8, width=32, heads=4, ffn_width=128),
     MlpShape(vocabulary=301, context=32, layers=8, width=32, ffn_width=128, window=4),
 )
@@ -37,7 +36,7 @@ def layout_of(pp: int, schedule: Schedule = "1f1b", virtual: int = 1, **more: ob
     return Layout.model_validate({"pp": pp, "schedule": schedule, "virtual": virtual, **more})
 
 
-def deep(layers: int) -> LlamaShape:
+def deep(layers: int) -> DecoderShape:
     return LLAMA.model_copy(update={"layers": layers})
 
 
@@ -46,7 +45,7 @@ def counts(cut: Partition) -> list[int]:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[LlamaShape, Layout, LayerCosts, list[float]]:
+def problems(draw: st.DrawFn) -> tuple[DecoderShape, Layout, LayerCosts, list[float]]:
     """A model, a layout that it can have, costs, and a speed for each device."""
     pp = draw(st.integers(2, 4))
     schedule, virtual = draw(st.sampled_from(SCHEDULES))
@@ -57,7 +56,7 @@ def problems(draw: st.DrawFn) -> tuple[LlamaShape, Layout, LayerCosts, list[floa
 
 @given(problems(), st.sampled_from(["balanced", "fixed"]))
 def test_stages_cover_every_layer_once_and_in_order(
-    problem: tuple[LlamaShape, Layout, LayerCosts, list[float]], rule: str
+    problem: tuple[DecoderShape, Layout, LayerCosts, list[float]], rule: str
 ) -> None:
     shape, layout, known, speeds = problem
     cut = cut_model(shape, layout.model_copy(update={"cut": rule}), costs=known, speeds=speeds)
@@ -71,7 +70,7 @@ def test_stages_cover_every_layer_once_and_in_order(
 
 @given(problems())
 def test_a_balanced_cut_is_never_worse_than_a_fixed_one(
-    problem: tuple[LlamaShape, Layout, LayerCosts, list[float]],
+    problem: tuple[DecoderShape, Layout, LayerCosts, list[float]],
 ) -> None:
     shape, layout, known, speeds = problem
     balanced = cut_model(shape, layout, costs=known, speeds=speeds)
@@ -174,9 +173,9 @@ def test_the_matrix_over_a_window_is_a_cost_of_the_embedding() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_are_those_of_the_built_model(shape: Network) -> None:
-    named = {**embedding_weights(shape), **head_weights(shape)}
+    named = {**shape.embedding_weights(), **shape.head_weights()}
     for layer in range(shape.layers):
-        named |= {f"layers.{layer}.{name}": size for name, size in layer_weights(shape).items()}
+        named |= {f"layers.{layer}.{name}": size for name, size in shape.layer_weights().items()}
     built = {name: tuple(weight.shape) for name, weight in outline(shape).named_parameters()}
     assert named == built
 
@@ -231,7 +230,7 @@ def test_without_tensor_parallelism_no_feature_is_divided() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_divided_weight_exists_and_every_large_one_is_divided(shape: Network) -> None:
     features = cut_model(shape, Layout(tp=2)).features
-    sizes = {**embedding_weights(shape), **head_weights(shape), **layer_weights(shape)}
+    sizes = {**shape.embedding_weights(), **shape.head_weights(), **shape.layer_weights()}
     assert features.keys() <= sizes.keys()
     whole_matrices = {name for name, size in sizes.items() if len(size) > 1} - features.keys()
     assert whole_matrices <= {"positions.weight", "token_types.weight", "head.dense.weight", "mix.weight"}

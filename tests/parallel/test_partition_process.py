@@ -8,9 +8,9 @@ import pytest
 
 from windlass.parallel.__main__ import describe
 from windlass.spec.layout import Layout
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-SHAPE = LlamaShape(vocabulary=8192, context=64, layers=8, width=128, heads=2, kv_heads=2, ffn_width=384)
+SHAPE = DecoderShape(vocabulary=8192, context=64, layers=8, width=128, heads=2, kv_heads=2, ffn_width=384)
 
 
 def test_a_cut_is_told_with_what_each_process_holds() -> None:

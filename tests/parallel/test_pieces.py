@@ -14,13 +14,13 @@ from windlass.parallel.partition import cut_model
 from windlass.parallel.stage import ModelStage
 from windlass.parallel.vocab_loss import repeatable_loss
 from windlass.spec.layout import Layout
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, Network
 
 SIZES = {"vocabulary": 37, "context": 16, "layers": 3, "width": 16, "heads": 2, "ffn_width": 24}
 SHAPES = {
-    "llama": LlamaShape(**SIZES, kv_heads=1, tied=True),
-    "llama untied": LlamaShape(**SIZES, kv_heads=2, tied=False),
-    "gpt2": Gpt2Shape(**SIZES),
+    "llama": DecoderShape(**SIZES, kv_heads=1, tied=True),
+    "llama untied": DecoderShape(**SIZES, kv_heads=2, tied=False),
+    "gpt2": DecoderShape(family="gpt2", **SIZES),
     "bert": BertShape(**SIZES),
 }
 each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

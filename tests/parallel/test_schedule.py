@@ -12,9 +12,9 @@ from windlass.parallel.partition import LayerCosts, cut_model, loads_of
 from windlass.parallel.schedule import bubble, place, propose_recut
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, Partition, Schedule
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-SHAPE = LlamaShape(vocabulary=64, context=32, layers=12, width=64, heads=4, kv_heads=4, ffn_width=192)
+SHAPE = DecoderShape(vocabulary=64, context=32, layers=12, width=64, heads=4, kv_heads=4, ffn_width=192)
 TABLES: dict[Schedule, Any] = {
     "interleaved": torch_schedules.ScheduleInterleaved1F1B,
     "looped": torch_schedules.ScheduleLoopedBFS,

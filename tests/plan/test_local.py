@@ -13,13 +13,13 @@ from windlass.plan.local.step import StepShape, local_step
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, DecoderShape
 
 MADE_UP = load_profile(Path(__file__).with_name("profile-two-cores.json"))
 """Of a machine with two cores, made up from simple laws: no noise of a real one is in it."""
 MACHINE = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=False)
 CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_000, validation_tokens=400_000)
-SHAPE = LlamaShape(
+SHAPE = DecoderShape(
     vocabulary=4096, context=256, layers=6, width=256, heads=4, kv_heads=4, ffn_width=768, tied=True
 )
 
@@ -135,11 +135,13 @@ def test_replicas_that_meet_seldom_exchange_less() -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        Gpt2Shape(vocabulary=4096, context=128, layers=4, width=128, heads=4, ffn_width=512),
+        DecoderShape(
+            family="gpt2", vocabulary=4096, context=128, layers=4, width=128, heads=4, ffn_width=512
+        ),
         BertShape(vocabulary=4096, context=128, layers=4, width=128, heads=4, ffn_width=512),
     ],
 )
-def test_every_family_can_be_predicted(shape: Gpt2Shape | BertShape) -> None:
+def test_every_family_can_be_predicted(shape: DecoderShape | BertShape) -> None:
     assert seconds(step(shape)) > 0
     assert held(step(shape)) > 0
 

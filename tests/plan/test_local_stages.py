@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from windlass.parallel.partition import cut_model
 from windlass.plan.local.stages import stage_layers
 from windlass.spec.layout import Layout
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 
-def llama(layers: int, vocabulary: int) -> LlamaShape:
-    return LlamaShape(
+def llama(layers: int, vocabulary: int) -> DecoderShape:
+    return DecoderShape(
         vocabulary=vocabulary, context=64, layers=layers, width=64, heads=4, kv_heads=2, ffn_width=192
     )
 
 
-def layers_of_cut(shape: LlamaShape, layout: Layout) -> list[int]:
+def layers_of_cut(shape: DecoderShape, layout: Layout) -> list[int]:
     cut = cut_model(shape, layout)
     return [sum(p.until - p.first for p in cut.at(position)) for position in range(layout.pp)]
 

@@ -18,13 +18,13 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.weights import load_weights
 from windlass.registry.versions import Registry
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
-SHAPE = LlamaShape(vocabulary=300, context=64, layers=2, width=64, heads=4, kv_heads=2, ffn_width=96)
+SHAPE = DecoderShape(vocabulary=300, context=64, layers=2, width=64, heads=4, kv_heads=2, ffn_width=96)
 TEXT = "".join(
     f"In the year {n} the ship {n * 7 % 97} sailed past the light, and nobody saw it.\n" for n in range(900)
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.spec.config import config_from_shape, shape_from_config, special_tokens_of
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network, RopeScaling
+from windlass.spec.shape import BertShape, DecoderShape, Network, RopeScaling
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
@@ -35,7 +35,7 @@ BERT: dict[str, Any] = {
 heads = st.integers(1, 8)
 shapes = st.one_of(
     st.builds(
-        lambda kv, groups, head, **rest: LlamaShape(
+        lambda kv, groups, head, **rest: DecoderShape(
             heads=kv * groups, kv_heads=kv, width=kv * groups * 2 * head, **rest
         ),
         kv=heads, groups=heads, head=heads, vocabulary=st.integers(1, 999), context=st.integers(1, 999),
@@ -43,8 +43,8 @@ shapes = st.one_of(
         rope_scaling=st.none() | st.builds(RopeScaling, factor=st.sampled_from([2.0, 32.0])),
         explicit_head_width=st.sampled_from([None, 1026]),
     ),
-    st.builds(lambda h, w, **rest: Gpt2Shape(heads=h, width=h * w, **rest), h=heads, w=heads,
-              vocabulary=heads, context=heads, layers=heads, ffn_width=heads),
+    st.builds(lambda h, w, **rest: DecoderShape(family="gpt2", heads=h, width=h * w, **rest),
+              h=heads, w=heads, vocabulary=heads, context=heads, layers=heads, ffn_width=heads),
     st.builds(lambda h, w, **rest: BertShape(heads=h, width=h * w, **rest), h=heads, w=heads,
               vocabulary=heads, context=heads, layers=heads, ffn_width=heads, token_types=heads),
 )  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_written_shape_is_read_back(shape: Network) -> None:
 def test_llama_31_is_read_from_old_and_present_files(rope: dict[str, Any]) -> None:
     shape = shape_from_config(LLAMA | rope, "config.json")
     assert shape.parameters == 8_030_261_248
-    assert isinstance(shape, LlamaShape)
+    assert isinstance(shape, DecoderShape)
     assert (shape.rope_theta, shape.rope_scaling) == (500000.0, RopeScaling())
 
 
@@ -83,15 +83,19 @@ def test_a_bert_file_is_read() -> None:
 @pytest.mark.parametrize(
     ("config", "change", "message", "hint"),
     [
-        (LLAMA, {"model_type": "mamba"}, "model_type = 'mamba'", "llama, gpt2, bert"),
+        (LLAMA, {"model_type": "mamba"}, "model_type = 'mamba'", "llama, mistral"),
         (LLAMA, {"architectures": ["LlamaForPretending"]}, "LlamaForPretending", "LlamaForCausalLM"),
-        (LLAMA, {"attention_bias": True}, "attention_bias = True", "False"),
-        (LLAMA, {"mlp_bias": True}, "mlp_bias = True", "False"),
         (LLAMA, {"hidden_act": "gelu"}, "hidden_act = 'gelu'", "silu"),
         (LLAMA, {"sliding_window": 4096}, "sliding_window = 4096", "null"),
         (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config", "null"),
-        (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'", "llama3"),
-        (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_type = 'linear'", "llama3"),
+        (LLAMA, {"rope_scaling": {"type": "spiral", "factor": 4.0}}, "rope_type = 'spiral'", "llama3"),
+        (LLAMA, {"rope_parameters": {"rope_type": "proportional"}}, "rope_type = 'proportional'", "yarn"),
+        (LLAMA, {"model_type": "qwen3", "layer_types": ["linear_attention"], "use_sliding_window": True,
+                 "sliding_window": 8, "architectures": None},
+         "layer_types = 'linear_attention'", "full_attention"),
+        (LLAMA, {"model_type": "olmoe", "clip_qkv": 8.0, "num_experts_per_tok": 1, "num_experts": 2,
+                 "architectures": None}, "clip_qkv = 8.0", "null"),
+        (LLAMA, {"model_type": "falcon", "alibi": True, "architectures": None}, "alibi = True", "False"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5", "1.0"),
         (GPT2, {"activation_function": "relu"}, "activation_function = 'relu'", "gelu_new"),
         (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True", "False"),
@@ -124,7 +128,7 @@ def test_what_we_cannot_compute_is_refused_by_name(
         ({"rope_scaling": {"rope_type": "llama3"}}, "lacks 'factor'"),
         ({"rope_scaling": [1]}, "not a table"),
         ({"rope_scaling": LLAMA3 | {"factor": 0.5}}, "factor: Input should be greater than or equal to 1"),
-        ({"rms_norm_eps": "small"}, "norm_epsilon"),
+        ({"rms_norm_eps": "small"}, "'rms_norm_eps' is 'small', not a number"),
     ],
 )
 def test_wrong_values_are_named(change: dict[str, Any], message: str) -> None:
@@ -134,7 +138,7 @@ def test_wrong_values_are_named(change: dict[str, Any], message: str) -> None:
 
 
 def test_special_tokens_are_passed_on_and_unknown_ones_refused() -> None:
-    shape = Gpt2Shape(vocabulary=9, context=9, layers=1, width=4, heads=2, ffn_width=8)
+    shape = DecoderShape(family="gpt2", vocabulary=9, context=9, layers=1, width=4, heads=2, ffn_width=8)
     config = config_from_shape(shape, special_tokens={"eos_token_id": [3, 4]})
     assert special_tokens_of(config) == {"bos_token_id": None, "eos_token_id": [3, 4], "pad_token_id": None}
     with pytest.raises(BadInput, match="did you mean 'eos_token_id'"):

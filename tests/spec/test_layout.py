@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from windlass.spec.errors import AskedWrongly, BadInput
 from windlass.spec.layout import Layout, Schedule, check_layout, parse_layout
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-SHAPE = LlamaShape(vocabulary=512, context=32, layers=8, width=64, heads=4, kv_heads=2, ffn_width=96)
+SHAPE = DecoderShape(vocabulary=512, context=32, layers=8, width=64, heads=4, kv_heads=2, ffn_width=96)
 degrees = st.integers(1, 8)
 
 

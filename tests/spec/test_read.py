@@ -60,7 +60,7 @@ def test_a_unit_in_the_wrong_case_names_the_right_one(tmp_path: Path) -> None:
         ('[model]\nfamily = "lama"\n', "did you mean 'llama'?"),
         ("[model]\nlayers = 4\nwidth = 130\nheads = 4\n", "width 130 is not a multiple of heads 4"),
         ("[model]\nlayers = 4\n", "layers and width go together"),
-        ('[model]\nfamily = "gpt2"\nkv_heads = 2\n', "kv_heads belongs to the llama family"),
+        ('[model]\nfamily = "gpt2"\nkv_heads = 2\n', "kv_heads does not go with family"),
         ('[model]\nfamily = "bert"\n[train]\nobjective = "causal"\n', "use 'masked'"),
         ("[train]\nsteps = 5\ntokens = 100\n", "not steps and tokens together"),
         ("[train]\nsteps = 0\n", "[train] steps: 0"),

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, RopeScaling
+from windlass.spec.shape import BertShape, DecoderShape, RopeScaling
 
-LLAMA_8B = LlamaShape(
+LLAMA_8B = DecoderShape(
     vocabulary=128256, context=131072, layers=32, width=4096, heads=32, kv_heads=8, ffn_width=14336
 )
-GPT2_SMALL = Gpt2Shape(vocabulary=50257, context=1024, layers=12, width=768, heads=12, ffn_width=3072)
+GPT2_SMALL = DecoderShape(
+    family="gpt2", vocabulary=50257, context=1024, layers=12, width=768, heads=12, ffn_width=3072
+)
 BERT_BASE = BertShape(vocabulary=30522, context=512, layers=12, width=768, heads=12, ffn_width=3072)
 
 
@@ -65,7 +67,7 @@ def test_a_head_width_may_be_given_apart_from_the_width() -> None:
 )
 def test_impossible_sizes_are_refused_with_the_reason(change: dict[str, int], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
-        LlamaShape.model_validate(LLAMA_8B.model_dump() | change)
+        DecoderShape.model_validate(LLAMA_8B.model_dump() | change)
 
 
 def test_rope_factors_must_be_ordered() -> None:

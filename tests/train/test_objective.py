@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from windlass.models.build import build
 from windlass.models.loss import IGNORED, summed_loss
-from windlass.spec.shape import BertShape, LlamaShape
+from windlass.spec.shape import BertShape, DecoderShape
 from windlass.train.objective import Causal, Masked
 
-LLAMA = LlamaShape(
+LLAMA = DecoderShape(
     vocabulary=50, context=16, layers=1, width=16, heads=2, kv_heads=2, ffn_width=32, tied=True
 )
 BERT = BertShape(vocabulary=50, context=16, layers=1, width=16, heads=2, ffn_width=32)
@@ -43,7 +43,7 @@ def test_masks_hide_the_right_share_and_depend_on_the_position_alone(
 
 
 @pytest.mark.parametrize("shape", [LLAMA, BERT], ids=["llama", "bert"])
-def test_the_loss_and_its_gradient_equal_plain_cross_entropy(shape: LlamaShape | BertShape) -> None:
+def test_the_loss_and_its_gradient_equal_plain_cross_entropy(shape: DecoderShape | BertShape) -> None:
     model = build(shape, seed=1)
     tokens = torch.randint(0, 50, (3, 16), generator=torch.Generator().manual_seed(0))
     targets = tokens.clone()

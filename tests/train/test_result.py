@@ -20,7 +20,7 @@ from windlass.models.huggingface import save_model, save_weights
 from windlass.models.language import LanguageModel
 from windlass.parallel.param_shard import ParamShard, holdings_of
 from windlass.spec.run import Run
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, DecoderShape
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.reader import CheckpointReader
@@ -29,21 +29,21 @@ from windlass.train.evaluate import Evaluation
 from windlass.train.result import save_result
 
 SHAPES = {
-    "llama": LlamaShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88),
-    "gpt2": Gpt2Shape(vocabulary=97, context=64, layers=2, width=48, heads=6, ffn_width=88),
+    "llama": DecoderShape(vocabulary=97, context=64, layers=2, width=48, heads=6, kv_heads=2, ffn_width=88),
+    "gpt2": DecoderShape(family="gpt2", vocabulary=97, context=64, layers=2, width=48, heads=6, ffn_width=88),
     "bert": BertShape(vocabulary=97, context=64, layers=2, width=48, heads=6, ffn_width=88),
 }
-LARGE = Gpt2Shape(vocabulary=512, context=64, layers=24, width=256, heads=4, ffn_width=1024)
+LARGE = DecoderShape(family="gpt2", vocabulary=512, context=64, layers=24, width=256, heads=4, ffn_width=1024)
 
 EXPORT = """
 import json, sys
 from pathlib import Path
 from windlass.models.huggingface import save_weights
-from windlass.spec.shape import Gpt2Shape
+from windlass.spec.shape import DecoderShape
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.reader import CheckpointReader
 
-source, target, shape = Path(sys.argv[1]), sys.argv[2], Gpt2Shape.model_validate_json(sys.argv[3])
+source, target, shape = Path(sys.argv[1]), sys.argv[2], DecoderShape.model_validate_json(sys.argv[3])
 
 def own_bytes():
     status = Path("/proc/self/status").read_text()

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from windlass.models.bert import Bert
-from windlass.models.gpt2 import Gpt2
+from windlass.models.decoder import Decoder
 from windlass.models.language import LanguageModel
-from windlass.models.llama import Llama
 from windlass.models.mlp import MlpModel
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, MlpShape, Network
 
 DEVIATION = 0.02
 
@@ -44,10 +43,8 @@ def outline(shape: Network) -> LanguageModel:
     """Return the model without memory for its weights (device "meta"), for weights to be put in."""
     with torch.device("meta"):
         match shape:
-            case LlamaShape():
-                return Llama(shape)
-            case Gpt2Shape():
-                return Gpt2(shape)
+            case DecoderShape():
+                return Decoder(shape)
             case BertShape():
                 return Bert(shape)
             case MlpShape():
@@ -68,9 +65,15 @@ def first_value(model: LanguageModel, name: str, size: Sequence[int], seed: int)
     stream's variance does not grow with depth (Radford et al. 2019, section 2.3).
     """
     if len(size) == 1:
-        return torch.zeros(size) if name.endswith("bias") else torch.ones(size)
+        starts_at_zero = name.endswith(("bias", "sinks")) or _has_offset(model)
+        return torch.zeros(size) if starts_at_zero else torch.ones(size)
     shrink = (2 * model.shape.layers) ** -0.5 if model.residual and name.endswith(model.residual) else 1.0
     return _normal(size, seed, name) * (DEVIATION * shrink)
+
+
+def _has_offset(model: LanguageModel) -> bool:
+    """Whether norms multiply by one plus their weight."""
+    return isinstance(model.shape, DecoderShape) and model.shape.norm_offset
 
 
 def _normal(size: Sequence[int], seed: int, name: str) -> Tensor:

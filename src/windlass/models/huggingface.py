@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from windlass.models.build import outline
 from windlass.models.files import CONFIG
 from windlass.models.language import LanguageModel
-from windlass.models.names import NAMINGS, Pair
+from windlass.models.names import Pair, naming_of
 from windlass.models.quantised import Grouped
 from windlass.models.tensors import MAX_SHARD_BYTES, LazyTensor, Writer, write_tensors
-from windlass.models.weights import ModelWeights, load_weights, stored_size
+from windlass.models.weights import ModelWeights, load_weights
 from windlass.spec.config import config_from_shape
 from windlass.spec.shape import Network
 from windlass.store.store_dir import StoreDir
@@ -80,7 +80,7 @@ def save_weights(
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write the same directory from weights that need not be in memory: one tensor is, at a time."""
-    pairs = NAMINGS[shape.family].pairs(shape)
+    pairs = naming_of(shape).pairs(shape)
     promises = {pair.theirs: _promise(pair, weights) for pair in pairs}
     write_tensors(promises, writer, max_shard_bytes=max_shard_bytes)
     dtype = str(weights.dtype("embedding.weight")).removeprefix("torch.")
@@ -107,20 +107,18 @@ class _InMemory:
 
 def _promise(pair: Pair, weights: WeightSource) -> LazyTensor:
     """Return a lazy tensor as Hugging Face stores it: ours joined, transposed for GPT-2."""
-    first = pair.ours[0]
-    size = stored_size(weights.shape(first), pair)
-    return LazyTensor(weights.dtype(first), tuple(size), lambda: _stored(pair, size, weights))
+    return LazyTensor(weights.dtype(pair.ours[0]), pair.stored_size, lambda: _stored(pair, weights))
 
 
-def _stored(pair: Pair, size: Sequence[int], weights: WeightSource) -> Tensor:
-    if len(pair.ours) == 1:
+def _stored(pair: Pair, weights: WeightSource) -> Tensor:
+    if len(pair.ours) == 1 and pair.arrangement == "rows":
         tensor = weights.read(pair.ours[0])
         return tensor.T if pair.transposed else tensor
     # Filled part by part: only one part is in memory besides the whole.
-    whole = torch.empty(size, dtype=weights.dtype(pair.ours[0]))
-    places = (whole.T if pair.transposed else whole).chunk(len(pair.ours))
-    for name, place in zip(pair.ours, places, strict=True):
-        place.copy_(weights.read(name))
+    whole = torch.empty(pair.stored_size, dtype=weights.dtype(pair.ours[0]))
+    for which, name in enumerate(pair.ours):
+        place = pair.part(whole, which)
+        place.copy_(weights.read(name).reshape(place.shape))
     return whole
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from windlass.models.attention import PLAIN, AttentionRule
 from windlass.spec.shape import Network
 
 
@@ -23,7 +24,15 @@ class KeyValues(Protocol):
     it stores the keys and values of the given tokens and attends to what each query may see.
     """
 
-    def attend(self, layer: int, q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        q_BHTC: Tensor,
+        k_BKTC: Tensor,
+        v_BKTC: Tensor,
+        rule: AttentionRule = PLAIN,
+        sinks_H: Tensor | None = None,
+    ) -> Tensor:
         """Return the attention output, shaped as the queries."""
 
 
@@ -100,9 +109,16 @@ class LanguageModel(nn.Module, ABC):
         """Return the input of the output matrix."""
         return x_BTD
 
+    @property
+    def logit_softcap(self) -> float | None:
+        """The bound that logits approach through a tanh, if any."""
+        return None
+
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Return the logits of all tokens of the vocabulary."""
-        return F.linear(self.features(x_BTD), self.output_weight, self.output_bias)
+        return capped(
+            F.linear(self.features(x_BTD), self.output_weight, self.output_bias), self.logit_softcap
+        )
 
     def place_tables(self, device: torch.device) -> None:
         """Compute the buffers that are derived from the shape and not stored with the weights.
@@ -114,3 +130,8 @@ class LanguageModel(nn.Module, ABC):
     def parameter_count(self) -> int:
         """Number of trained weights; a tied matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
+    """Bound logits smoothly (Gemma 2, arXiv:2408.00118, section 2)."""
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)

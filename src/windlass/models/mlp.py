@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from windlass.models.language import KeyValues, LanguageModel
-from windlass.models.llama import RmsNorm
+from windlass.models.norms import RmsNorm
 from windlass.spec.shape import MlpShape
 
 

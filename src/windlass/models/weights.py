@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from windlass.models.files import CONFIG, check_manifest, listed, read_config
 from windlass.models.mmap_tensors import MappedTensors, widened
-from windlass.models.names import NAMINGS, Pair
+from windlass.models.names import Pair, naming_of
 from windlass.models.quantised import BITS, LANES, NIBBLE, Grouped, without_quantisation
-from windlass.models.sizes import weight_sizes
 from windlass.spec.config import network_from_config
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import Network
@@ -42,12 +41,11 @@ class Float:
 
 @dataclass(frozen=True)
 class _Part:
-    """Where one of our weights is stored: a tensor, transposed or not, and which part of it."""
+    """Where one of our weights is stored: a tensor, and which part of it (without a pair: all of it)."""
 
     tensor: str
-    transposed: bool = False
+    pair: Pair | None = None
     which: int = 0
-    parts: int = 1
 
 
 class ModelWeights:
@@ -60,7 +58,7 @@ class ModelWeights:
         where: Mapping[str, _Part],
         quantised: str,
     ) -> None:
-        self.shape, self.sizes = shape, weight_sizes(shape)
+        self.shape, self.sizes = shape, shape.weight_sizes()
         self._files, self._where, self._quantised = files, where, quantised
 
     @property
@@ -85,10 +83,10 @@ class ModelWeights:
 
     def _values(self, part: _Part) -> NDArray[Any]:
         values = self._files.read(part.tensor)
-        if part.transposed:
-            values = values.T
-        rows = len(values) // part.parts
-        return np.ascontiguousarray(values[part.which * rows : (part.which + 1) * rows])
+        if part.pair is None:
+            return np.ascontiguousarray(values)
+        found = part.pair.part(values, part.which)
+        return np.ascontiguousarray(found.reshape(part.pair.sizes[part.which]))
 
 
 def load_weights(directory: str | os.PathLike[str]) -> ModelWeights:
@@ -104,7 +102,7 @@ def load_weights(directory: str | os.PathLike[str]) -> ModelWeights:
 
 def _own_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
     """Find the weights of a quantised directory, whose tensors have our names."""
-    sizes, stored = weight_sizes(shape), set(files.names())
+    sizes, stored = shape.weight_sizes(), set(files.names())
     where = {name: _Part(name if name in stored else f"{name}.q") for name in sizes}
     used = {name for part in where.values() for name in _tensors_of(part)}
     _refuse_unfit(files, sorted(used - stored), sorted(stored - used))
@@ -146,7 +144,7 @@ def _stored_grouped(files: MappedTensors, name: str, width: int) -> Grouped:
 
 def _their_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
     """Find the weights of a Hugging Face directory."""
-    naming, sizes = NAMINGS[shape.family], weight_sizes(shape)
+    naming = naming_of(shape)
     stored = {naming.present(name): name for name in files.names()}
     pairs = {pair.theirs: pair for pair in naming.pairs(shape)}
     extra = [
@@ -155,7 +153,7 @@ def _their_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
     ]  # fmt: skip
     _refuse_unfit(files, [name for name in pairs if name not in stored], extra)
     _refuse_other_kinds(files, [stored[name] for name in (*pairs, *naming.copies) if name in stored])
-    wanted = {theirs: stored_size(sizes[pair.ours[0]], pair) for theirs, pair in pairs.items()}
+    wanted = {theirs: pair.stored_size for theirs, pair in pairs.items()}
     misfits = [
         f"{name} is {list(files.shape(stored[name]))}, not {list(size)}"
         for name, size in wanted.items()
@@ -164,7 +162,7 @@ def _their_places(files: MappedTensors, shape: Network) -> dict[str, _Part]:
     if misfits:
         raise BadInput(f"{files.directory}: weights do not fit {CONFIG}: {listed(misfits)}")
     where = {
-        ours: _Part(stored[pair.theirs], pair.transposed, which, len(pair.ours))
+        ours: _Part(stored[pair.theirs], pair, which)
         for pair in pairs.values()
         for which, ours in enumerate(pair.ours)
     }
@@ -192,12 +190,6 @@ def _refuse_other_kinds(files: MappedTensors, names: list[str]) -> None:
                 f"{files.file_of(name)}: tensor '{name}' is of type {code}, which is not supported",
                 hint=f"supported: {', '.join(PRECISIONS)}; convert quantised weights back first",
             )
-
-
-def stored_size(first: tuple[int, ...], pair: Pair) -> tuple[int, ...]:
-    """Return the size of theirs, given that of the first of ours in it."""
-    size = (first[0] * len(pair.ours), *first[1:])
-    return size[::-1] if pair.transposed else size
 
 
 def _check_copies(files: MappedTensors, copies: Mapping[str, str]) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
+
+from windlass.models.attention import PLAIN, AttentionRule, causal_mask, masked_attention
 
 
 class DividedSequence:
@@ -30,7 +31,8 @@ class DividedSequence:
         parts = [own_tokens(context, group.size(), rank, causal=causal) for rank in range(group.size())]
         self.own_S = parts[group.rank()].to(device)
         self._order_T = torch.cat(parts).argsort().to(device)
-        self._mask_ST = self.own_S[:, None] >= torch.arange(context, device=device) if causal else None
+        self._all_T = torch.arange(context, device=device)
+        self._mask_ST = causal_mask(self.own_S, self._all_T, None) if causal else None
 
     @property
     def positions(self) -> Tensor:
@@ -41,15 +43,23 @@ class DividedSequence:
         """Return the tokens of a batch that this process computes."""
         return x_BT[:, self.own_S]
 
-    def attend(self, layer: int, q_BHSC: Tensor, k_BKSC: Tensor, v_BKSC: Tensor) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        q_BHSC: Tensor,
+        k_BKSC: Tensor,
+        v_BKSC: Tensor,
+        rule: AttentionRule = PLAIN,
+        sinks_H: Tensor | None = None,
+    ) -> Tensor:
         """Attention of this process's queries over the keys and values of the whole sequence."""
         both = torch.stack((k_BKSC, v_BKSC))
         gathered = gather_tokens(both, self._group)
         k_BKTC, v_BKTC = gathered.index_select(3, self._order_T)
-        grouped = q_BHSC.shape[1] != k_BKSC.shape[1]
-        return F.scaled_dot_product_attention(
-            q_BHSC, k_BKTC, v_BKTC, attn_mask=self._mask_ST, enable_gqa=grouped
-        )
+        mask_ST = self._mask_ST
+        if mask_ST is not None and rule.window is not None:
+            mask_ST = causal_mask(self.own_S, self._all_T, rule.window)
+        return masked_attention(q_BHSC, k_BKTC, v_BKTC, mask_ST, rule, sinks_H)
 
 
 def own_tokens(context: int, parts: int, part: int, *, causal: bool) -> Tensor:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.parallel.param_specs import Weights, embedding_weights, features_of, head_weights, layer_weights
+from windlass.parallel.param_specs import features_of, kind_of
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, Partition, StageSlice
+from windlass.spec.network import WeightSizes
 from windlass.spec.shape import Network
 from windlass.spec.units import format_bytes
 
@@ -50,7 +51,7 @@ def room_for_layers(minimal: Partition, shape: Network, layout: Layout, memories
     Refuses memories in which no partition of this model fits.
     """
     check_memories(minimal, shape, layout, memories)
-    layer = _held(layer_weights(shape), shape, layout)
+    layer = max(_held(shape.layer_weights(layer), shape, layout) for layer in range(shape.layers))
     capacities = [
         layout.virtual + (memory // STATE_BYTES_PER_WEIGHT - weights) // layer
         for memory, weights in zip(memories, held_weights(minimal, shape, layout), strict=True)
@@ -66,19 +67,20 @@ def room_for_layers(minimal: Partition, shape: Network, layout: Layout, memories
 
 def _stage_weights(piece: StageSlice, shape: Network, layout: Layout) -> int:
     """Count a stage's weights; an output matrix tied to the embedding counts once where both meet."""
-    outside = dict(embedding_weights(shape)) if piece.embedding else {}
-    outside |= head_weights(shape) if piece.head else {}
-    layers = (piece.until - piece.first) * _held(layer_weights(shape), shape, layout)
-    return layers + _held(outside, shape, layout)
+    outside = dict(shape.embedding_weights()) if piece.embedding else {}
+    outside |= shape.head_weights() if piece.head else {}
+    layers = range(piece.first, piece.until)
+    inside = sum(_held(shape.layer_weights(layer), shape, layout) for layer in layers)
+    return inside + _held(outside, shape, layout)
 
 
-def _held(weights: Weights, shape: Network, layout: Layout) -> int:
+def _held(weights: WeightSizes, shape: Network, layout: Layout) -> int:
     """Count what the fullest process has of some weights, which `tp` and `sharded` divide."""
     divided = features_of(shape)
     total = 0
     for name, size in weights.items():
         count = 1
         for dimension, length in enumerate(size):
-            count *= -(-length // layout.tp) if divided.get(name) == dimension else length
+            count *= -(-length // layout.tp) if divided.get(kind_of(name)) == dimension else length
         total += count
     return -(-total // layout.sharded)

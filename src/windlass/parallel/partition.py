@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windlass.parallel.memory import check_memories, room_for_layers
-from windlass.parallel.param_specs import embedding_weights, features_of, kind_of
+from windlass.parallel.param_specs import features_of, kind_of
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, Partition, StageSlice
 from windlass.spec.shape import Network
@@ -39,8 +39,8 @@ def predicted_costs(shape: Network) -> LayerCosts:
     """
     products = shape.matrix_parameters - shape.layers * shape.layer_matrix_parameters
     mixing = 4.0 * shape.attention_width * shape.seen_keys(shape.context)
-    tables = sum(len(size) > 1 for size in embedding_weights(shape).values())
-    mix = math.prod(embedding_weights(shape).get("mix.weight", (0,)))
+    tables = sum(len(size) > 1 for size in shape.embedding_weights().values())
+    mix = math.prod(shape.embedding_weights().get("mix.weight", (0,)))
     return LayerCosts(
         layer=2.0 * shape.layer_matrix_parameters + mixing,
         embedding=tables * shape.width + 2.0 * mix,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from windlass.models.build import first_value, outline
+from windlass.models.feed_forward import scale_router_losses
 from windlass.models.huggingface import load_model
 from windlass.models.language import LanguageModel
 from windlass.models.loss import summed_loss
@@ -75,6 +76,8 @@ class Strategy:
 
         Returns this rank's partial loss: sum it over pp and cp; tp ranks agree.
         """
+        for stage in self.stages:
+            scale_router_losses(stage, 1.0 / num_targets)
         with self._arithmetic():
             if self.pipeline is not None:
                 inputs_BT, targets_BT = (torch.cat(tensors) for tensors in zip(*batches, strict=True))

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from windlass.models.language import LanguageModel
+from windlass.models.language import LanguageModel, capped
 from windlass.models.loss import CHUNK_TOKENS, IGNORED
 
 
@@ -39,7 +39,13 @@ class VocabularyLoss:
         )
         bias = None if model.output_bias is None else _own(model.output_bias)
         loss: Tensor = _SummedLoss.apply(  # type: ignore[no-untyped-call]
-            y_ND, _own(model.output_weight), bias, targets_BT.flatten(), self._first, self._mesh.get_group()
+            y_ND,
+            _own(model.output_weight),
+            bias,
+            targets_BT.flatten(),
+            self._first,
+            self._mesh.get_group(),
+            model.logit_softcap,
         )
         return loss
 
@@ -51,7 +57,7 @@ def repeatable_loss(model: LanguageModel, x_BTD: Tensor, targets_BT: Tensor) -> 
     """
     y_ND = model.features(x_BTD.flatten(0, 1))
     loss: Tensor = _SummedLoss.apply(  # type: ignore[no-untyped-call]
-        y_ND, model.output_weight, model.output_bias, targets_BT.flatten(), 0, None
+        y_ND, model.output_weight, model.output_bias, targets_BT.flatten(), 0, None, model.logit_softcap
     )
     return loss
 
@@ -76,6 +82,7 @@ class _SummedLoss(torch.autograd.Function):
         targets_N: Tensor,
         first: int,
         group: dist.ProcessGroup | None,
+        softcap: float | None,
     ) -> Tensor:
         keep = any(ctx.needs_input_grad)
         total = y_ND.new_zeros(())
@@ -83,8 +90,10 @@ class _SummedLoss(torch.autograd.Function):
         dbias_W = None if bias_W is None else torch.zeros_like(bias_W)
         for start in range(0, len(y_ND), CHUNK_TOKENS):
             rows = slice(start, start + CHUNK_TOKENS)
-            scores = torch.nn.functional.linear(y_ND[rows], weight_WD, bias_W).float()
+            scores = capped(torch.nn.functional.linear(y_ND[rows], weight_WD, bias_W).float(), softcap)
             loss, dscores = _chunk(scores, targets_N[rows], first, group)
+            if softcap is not None:
+                dscores = dscores * (1 - (scores / softcap).square())
             total += loss
             if keep:
                 dscores = dscores.to(y_ND.dtype)
@@ -104,6 +113,7 @@ class _SummedLoss(torch.autograd.Function):
             dy_ND * dloss,
             dweight_WD * dloss,
             None if dbias_W is None else dbias_W * dloss,
+            None,
             None,
             None,
             None,

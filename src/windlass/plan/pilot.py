@@ -22,7 +22,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.job import Checkpoint, Elastic, Job, ModelSpec
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape, Network
+from windlass.spec.shape import DecoderShape, Network
 from windlass.spec.sync import Sync
 
 LADDER = (
@@ -206,7 +206,7 @@ def _narrowed(shape: Network, share: float) -> dict[str, Any]:
         "heads": heads,
         "ffn_width": max(8, round(width * shape.ffn_width / shape.width / 8) * 8),
     }
-    if isinstance(shape, LlamaShape):
+    if isinstance(shape, DecoderShape):
         fewer = max(1, round(share * shape.kv_heads))
         sizes["kv_heads"] = max(k for k in range(1, fewer + 1) if heads % k == 0)
     return sizes

@@ -23,7 +23,7 @@ from windlass.plan.search import MICRO_BATCH_TOKENS
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape, Network
+from windlass.spec.shape import DecoderShape, Network
 from windlass.spec.units import format_bytes
 
 KEPT = {"dp": 1.0, "sharded": 0.89, "cp": 0.75, "tp": 0.75, "pp": 0.74}
@@ -177,7 +177,7 @@ def _degrees(maximum: int, own: int) -> list[int]:
 
 
 def _dividing(shape: Network, workers: int) -> list[int]:
-    sizes = [shape.heads, shape.ffn_width, *([shape.kv_heads] if isinstance(shape, LlamaShape) else [])]
+    sizes = [shape.heads, shape.ffn_width, *([shape.kv_heads] if isinstance(shape, DecoderShape) else [])]
     common = math.gcd(*sizes)
     return [tp for tp in range(1, min(common, workers) + 1) if common % tp == 0]
 

@@ -22,11 +22,12 @@ from windlass.plan.local.memory import local_memory
 from windlass.plan.local.step import StepShape
 from windlass.plan.loss import expected_loss
 from windlass.plan.memory import training_bytes
+from windlass.spec.decoder import FEATURES
 from windlass.spec.errors import BadInput, BadJob
-from windlass.spec.job import Job, objective_of
+from windlass.spec.job import Job, ModelSpec, objective_of
 from windlass.spec.layout import Layout, check_layout
 from windlass.spec.run import Run, RunPrediction
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, MlpShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, MlpShape, Network
 from windlass.spec.units import format_bytes, format_count, format_seconds
 
 WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096)
@@ -143,24 +144,47 @@ def build_shape(job: Job, vocabulary: int, width: int, layers: int | None = None
         "heads": heads,
     }
     try:
-        if model.family == "gpt2":
-            return Gpt2Shape(**common, ffn_width=model.ffn_width or 4 * width)
         if model.family == "mlp":
             common |= {"heads": 1, "layers": layers or max(2, width // 128)}
             return MlpShape(**common, ffn_width=model.ffn_width or 4 * width, window=model.mlp.window)
         if model.family == "bert":
             return BertShape(**common, ffn_width=model.ffn_width or 4 * width)
-        return LlamaShape(
-            **common,
-            kv_heads=model.kv_heads or heads,
-            ffn_width=model.ffn_width or -(-8 * width // 3 // 64) * 64,
-            tied=model.tied,
-            rope_theta=model.rope_theta,
-            rope_scaling=model.rope_scaling,
-        )
+        return _decoder(model, common)
     except ValidationError as error:
         reason = str(error.errors()[0].get("ctx", {}).get("error", error.errors()[0]["msg"]))
         raise BadJob(f"[model] {reason}") from None
+
+
+def _decoder(model: ModelSpec, common: dict[str, Any]) -> DecoderShape:
+    """Fill in the sizes of a decoder; a gated feed-forward part has three matrices instead of two."""
+    width = common["width"]
+    features = FEATURES[model.family]
+    inner = model.ffn_width or (
+        4 * width if not features.get("gated", True) else -(-8 * width // 3 // 64) * 64
+    )
+    fields: dict[str, Any] = {"ffn_width": inner, "kv_heads": model.kv_heads or common["heads"]}
+    if "tied" not in features:
+        fields["tied"] = model.tied
+    if features.get("positions") != "learned":
+        fields |= {"rope_theta": model.rope_theta, "rope_scaling": model.rope_scaling}
+    if model.window is not None:
+        fields |= {"window": model.window, "window_layers": _window_layers(model.family, common["layers"])}
+    if model.experts:
+        expert = model.expert_width or inner
+        fields |= {
+            "experts": model.experts, "experts_per_token": model.experts_per_token, "expert_width": expert,
+            "balance_loss": model.balance_loss, "router_z_loss": model.router_z_loss,
+        }  # fmt: skip
+    return DecoderShape(family=model.family, **common, **fields)
+
+
+def _window_layers(family: str, layers: int) -> tuple[int, ...] | None:
+    """Return the layers that have the window: by default all."""
+    if family in ("gemma2", "gpt_oss"):
+        return tuple(range(0, layers, 2))
+    if family == "gemma3":
+        return tuple(layer for layer in range(layers) if (layer + 1) % 6)
+    return None
 
 
 def choose_heads(width: int, tp: int) -> int:

@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 
 from windlass.spec.cluster import Cluster
 from windlass.spec.config_model import Bytes, ConfigModel, Count, Name, Seconds, Share
+from windlass.spec.decoder import DECODERS, DecoderFamily, RopeScaling
 from windlass.spec.layout import Layout
 from windlass.spec.serve import Serve
-from windlass.spec.shape import RopeScaling
 from windlass.spec.sync import Sync
 
 STDLIB = "python:stdlib"
@@ -221,6 +221,15 @@ OWN_TABLES = ("ngram", "hmm", "mlp")
 """Families whose settings are in a table of their own."""
 STATISTICS = ("ngram", "hmm")
 """Families that are trained by counting, really or in expectation."""
+SPARSE = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss")
+"""Families with experts."""
+GROUPED = tuple(name for name in DECODERS if name not in ("gpt2", "gpt_neox"))
+"""Families in which query heads may share key heads."""
+WINDOWED = (
+    "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma2", "gemma3", "phi3",
+    "starcoder2", "gpt_oss",
+)  # fmt: skip
+"""Families whose layers, all or some, may have a sliding window."""
 GRADIENT_KEYS = (
     "batch_sequences", "micro_batch_sequences", "learning_rate", "schedule", "warmup_steps", "final_share",
     "decay_share", "weight_decay", "beta1", "beta2", "epsilon", "clip", "scaling", "mask_share",
@@ -231,7 +240,7 @@ GRADIENT_KEYS = (
 class ModelSpec(ConfigModel):
     """The model to train; the planner fills in what is left out."""
 
-    family: Literal["llama", "gpt2", "bert", "mlp", "ngram", "hmm"] = Field(
+    family: DecoderFamily | Literal["bert", "mlp", "ngram", "hmm"] = Field(
         "llama", description="transformers compatible with Hugging Face, or older kinds"
     )
     parameters: Count | None = Field(None, description="aim for about this many weights, e.g. '15M'")
@@ -240,18 +249,34 @@ class ModelSpec(ConfigModel):
     layers: Annotated[int, Field(ge=1)] | None = Field(None, description="number of blocks")
     width: Annotated[int, Field(ge=1)] | None = Field(None, description="width of the residual stream")
     heads: Annotated[int, Field(ge=1)] | None = Field(None, description="attention heads")
-    kv_heads: Annotated[int, Field(ge=1)] | None = Field(None, description="key/value heads (llama)")
+    kv_heads: Annotated[int, Field(ge=1)] | None = Field(None, description="key/value heads (decoders)")
     ffn_width: Annotated[int, Field(ge=1)] | None = Field(
         None, description="inner width of the feed-forward part"
     )
     tied: bool = Field(
-        True, description="share the embedding matrix with the head (llama; gpt2 and bert always do)"
+        True, description="share the embedding matrix with the head (gpt2, gemma, falcon and bert always do)"
     )
     rope_theta: Annotated[float, Field(gt=0)] = Field(
-        10000.0, description="base of the rotary positions (llama)"
+        10000.0, description="base of the rotary positions (decoders)"
     )
-    rope_scaling: RopeScaling | None = Field(
-        None, description="stretch rotary positions as Llama 3.1 does (llama)"
+    rope_scaling: RopeScaling | None = Field(None, description="stretch rotary positions (decoders)")
+    window: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="tokens that attention sees, in the layers in which the family has a window"
+    )
+    experts: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="experts in each layer (mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss)"
+    )
+    experts_per_token: Annotated[int, Field(ge=1)] = Field(
+        2, description="experts that each token is sent to"
+    )
+    expert_width: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="inner width of one expert (default: ffn_width)"
+    )
+    balance_loss: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="weight of the loss that keeps experts equally busy"
+    )
+    router_z_loss: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="weight of the loss that keeps router logits small"
     )
     ngram: NgramSpec = Field(NgramSpec(), description="an n-gram model (family 'ngram')")
     hmm: Hmm = Field(Hmm(), description="a hidden Markov model (family 'hmm')")
@@ -275,10 +300,17 @@ class ModelSpec(ConfigModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelSpec:
-        if self.family != "llama":
-            given = [k for k in ("kv_heads", "rope_scaling") if getattr(self, k) is not None]
-            if given:
-                raise ValueError(f"{given[0]} belongs to the llama family, not to {self.family}")
+        given = [key for key in self._foreign_keys() if getattr(self, key) is not None]
+        if given:
+            raise ValueError(f"{given[0]} does not go with family '{self.family}'")
+        if self.family in SPARSE and self.experts is None and self.start_from is None:
+            raise ValueError(f"family '{self.family}' needs experts, the number in each layer")
+        if self.experts is None and (self.balance_loss or self.router_z_loss or self.experts_per_token != 2):
+            raise ValueError("experts_per_token, balance_loss and router_z_loss need experts")
+        if self.experts is not None and self.experts_per_token > self.experts:
+            raise ValueError(
+                f"experts_per_token {self.experts_per_token} is more than experts {self.experts}"
+            )
         if self.parameters is not None and (self.layers or self.width):
             raise ValueError("give either parameters (the planner picks sizes) or layers and width, not both")
         if (self.layers is None) != (self.width is None):
@@ -290,6 +322,15 @@ class ModelSpec(ConfigModel):
         if self.start_from is not None and any((self.parameters, self.layers, self.width, self.heads)):
             raise ValueError("start_from brings its own sizes; leave out parameters, layers, width and heads")
         return self
+
+    def _foreign_keys(self) -> list[str]:
+        """Name the optional keys that mean nothing for this family."""
+        keys = [] if self.family in SPARSE else ["experts", "expert_width"]
+        if self.family not in GROUPED:
+            keys.append("kv_heads")
+        if self.family not in DECODERS or self.family == "gpt2":
+            keys.append("rope_scaling")
+        return keys if self.family in WINDOWED else [*keys, "window"]
 
 
 class Train(ConfigModel):

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from windlass.spec.config_model import ConfigModel
 from windlass.spec.errors import AskedWrongly, BadInput, did_you_mean
-from windlass.spec.shape import HmmShape, LlamaShape, MlpShape, Network, NgramShape, Shape
+from windlass.spec.shape import DecoderShape, HmmShape, MlpShape, Network, NgramShape, Shape
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
 Schedule = Literal[
@@ -234,8 +234,14 @@ def _misfits(layout: Layout, shape: Network, batch_sequences: int, micro_sequenc
 
 def _feature_misfits(layout: Layout, shape: Network) -> Iterator[str]:
     sizes = {"heads": shape.heads, "ffn_width": shape.ffn_width}
-    if isinstance(shape, LlamaShape):
+    if isinstance(shape, DecoderShape):
         sizes["kv_heads"] = shape.kv_heads
+        if shape.experts:
+            sizes["expert_width"] = shape.expert_width
+            if not shape.dense_layers:
+                del sizes["ffn_width"]
+        if shape.shared_width:
+            sizes["shared_width"] = shape.shared_width
     for name, size in sizes.items():
         if size % layout.tp:
             yield f"tp = {layout.tp} does not divide {name} {size}"

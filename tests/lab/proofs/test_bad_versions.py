@@ -16,11 +16,11 @@ from windlass.models.huggingface import save_model
 from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.protocol.wire import Generate, Tokens
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.store_dir import StoreDir
 
-SHAPE = LlamaShape(vocabulary=64, context=64, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
+SHAPE = DecoderShape(vocabulary=64, context=64, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 import pytest
 
 from windlass.lab.torch.elastic_bench import SAVE_SHAPE, bench_elastic
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-TINY = LlamaShape(
+TINY = DecoderShape(
     vocabulary=8192, context=64, layers=2, width=32, heads=2, kv_heads=2, ffn_width=64, tied=True
 )
 

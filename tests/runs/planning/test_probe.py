@@ -9,7 +9,7 @@ from windlass.runs.planning.probe import measure_disk, merged, probe, settings_f
 from windlass.spec.errors import StoreFailed
 from windlass.spec.layout import Layout
 from windlass.spec.protocol.progress import Progress
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_machine_is_measured_and_a_step_on_it_predicted(tmp_path: Path) -> Non
     found = find_profile(tmp_path)
     assert found is not None
     assert progress[-1].done == progress[-1].total
-    shape = LlamaShape(vocabulary=512, context=64, layers=2, width=64, heads=2, kv_heads=2, ffn_width=192)
+    shape = DecoderShape(vocabulary=512, context=64, layers=2, width=64, heads=2, kv_heads=2, ffn_width=192)
     step = StepShape(shape, Layout(), 4, 2, threads=1)
     assert 1e-4 < local_step(found, step).seconds < 100
     assert 50 << 20 < local_memory(found, step).bytes < 8 << 30

@@ -31,23 +31,27 @@ from windlass.serve.engine.speculative import StepCosts
 from windlass.serve.engine.state_runner import StateRunner
 from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.protocol.wire import Tokens
-from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, RopeScaling
+from windlass.spec.shape import BertShape, DecoderShape, HmmShape, MlpShape, NgramShape, RopeScaling
 
 BLOCKS = 64
 STRETCHED = RopeScaling(factor=4.0, original_context=32)
 PLAIN: dict[str, Any] = {"vocabulary": 101, "context": 200, "layers": 2}
 SHAPES = {
-    "llama": LlamaShape(**PLAIN, width=48, heads=6, kv_heads=2, ffn_width=72),
-    "tied": LlamaShape(
+    "llama": DecoderShape(**PLAIN, width=48, heads=6, kv_heads=2, ffn_width=72),
+    "tied": DecoderShape(
         **PLAIN, width=40, heads=4, kv_heads=4, ffn_width=61, tied=True, rope_scaling=STRETCHED
     ),
-    "wide heads": LlamaShape(**PLAIN, width=36, heads=3, kv_heads=1, explicit_head_width=22, ffn_width=40),
-    "48 channels": LlamaShape(**PLAIN, width=32, heads=2, kv_heads=1, explicit_head_width=48, ffn_width=40),
-    "136 channels": LlamaShape(**PLAIN, width=32, heads=1, kv_heads=1, explicit_head_width=136, ffn_width=40),
-    "1024 wide": LlamaShape(**PLAIN, width=1024, heads=2, kv_heads=2, explicit_head_width=8, ffn_width=1024),
-    "gpt2": Gpt2Shape(**PLAIN, width=36, heads=3, ffn_width=50),
+    "wide heads": DecoderShape(**PLAIN, width=36, heads=3, kv_heads=1, explicit_head_width=22, ffn_width=40),
+    "48 channels": DecoderShape(**PLAIN, width=32, heads=2, kv_heads=1, explicit_head_width=48, ffn_width=40),
+    "136 channels": DecoderShape(
+        **PLAIN, width=32, heads=1, kv_heads=1, explicit_head_width=136, ffn_width=40
+    ),
+    "1024 wide": DecoderShape(
+        **PLAIN, width=1024, heads=2, kv_heads=2, explicit_head_width=8, ffn_width=1024
+    ),
+    "gpt2": DecoderShape(family="gpt2", **PLAIN, width=36, heads=3, ffn_width=50),
     "bert": BertShape(**PLAIN, width=36, heads=3, ffn_width=50),
-    "letters": LlamaShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),
+    "letters": DecoderShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),
 }
 STATISTICAL = ("fading", "ngram", "hmm", "mlp")
 VOCABULARY = 101

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from windlass.models.sizes import weight_sizes
 from windlass.serve.engine.adapters import CONFIG, WEIGHTS, load_adapter
 from windlass.spec.errors import BadInput, Damaged, NotFound, WindlassError
-from windlass.spec.shape import Gpt2Shape, LlamaShape
+from windlass.spec.shape import DecoderShape
 
-LLAMA = LlamaShape(vocabulary=32, context=16, layers=2, width=16, heads=4, kv_heads=2, ffn_width=24)
-GPT2 = Gpt2Shape(vocabulary=32, context=16, layers=1, width=16, heads=4, ffn_width=24)
+LLAMA = DecoderShape(vocabulary=32, context=16, layers=2, width=16, heads=4, kv_heads=2, ffn_width=24)
+GPT2 = DecoderShape(family="gpt2", vocabulary=32, context=16, layers=1, width=16, heads=4, ffn_width=24)
 QUERY = "base_model.model.model.layers.1.self_attn.q_proj"
 
 
@@ -64,7 +63,7 @@ def test_the_matrices_of_every_layer_can_be_adapted(tmp_path: Path) -> None:
     names = {"self_attn.q_proj": "attention.query", "self_attn.k_proj": "attention.key",
              "self_attn.v_proj": "attention.value", "self_attn.o_proj": "attention.output",
              "mlp.gate_proj": "ffn.gate", "mlp.up_proj": "ffn.up", "mlp.down_proj": "ffn.down"}  # fmt: skip
-    sizes = weight_sizes(LLAMA)
+    sizes = LLAMA.weight_sizes()
     tensors: dict[str, Any] = {}
     for theirs, ours in names.items():
         rows, columns = sizes[f"layers.0.{ours}.weight"]
@@ -138,4 +137,4 @@ def test_a_flipped_bit_in_the_header_is_refused_or_harmless(
         adapter = load_adapter(folder, LLAMA)
     except WindlassError:
         return
-    assert set(adapter.matrices) <= set(weight_sizes(LLAMA))
+    assert set(adapter.matrices) <= set(LLAMA.weight_sizes())

@@ -14,24 +14,23 @@ from safetensors.numpy import save_file
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.names import NAMINGS
-from windlass.models.sizes import weight_sizes
 from windlass.serve.engine.adapters import CONFIG, WEIGHTS, load_adapter
 from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.protocol.wire import Failed, Generate, Tokens
-from windlass.spec.shape import Gpt2Shape, LlamaShape
+from windlass.spec.shape import DecoderShape
 
 SHAPES = {
-    "llama": LlamaShape(vocabulary=97, context=64, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48),
-    "gpt2": Gpt2Shape(vocabulary=97, context=64, layers=2, width=32, heads=4, ffn_width=48),
+    "llama": DecoderShape(vocabulary=97, context=64, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48),
+    "gpt2": DecoderShape(family="gpt2", vocabulary=97, context=64, layers=2, width=32, heads=4, ffn_width=48),
 }
 RANK = 3
 
 
-def write_adapter(folder: Path, shape: LlamaShape | Gpt2Shape, seed: int) -> Path:
+def write_adapter(folder: Path, shape: DecoderShape, seed: int) -> Path:
     """Adapt every matrix of every layer."""
     random = np.random.default_rng(seed)
-    sizes, tensors = weight_sizes(shape), {}
+    sizes, tensors = shape.weight_sizes(), {}
     for pair in NAMINGS[shape.family].pairs(shape):
         if pair.ours[0].startswith("layers.") and len(sizes[pair.ours[0]]) == 2:
             rows = sum(sizes[name][0] for name in pair.ours)
@@ -46,7 +45,7 @@ def write_adapter(folder: Path, shape: LlamaShape | Gpt2Shape, seed: int) -> Pat
     return folder
 
 
-def merge(target: Path, shape: LlamaShape | Gpt2Shape, adapter: Path) -> Path:
+def merge(target: Path, shape: DecoderShape, adapter: Path) -> Path:
     model = build(shape, seed=5)
     weights = dict(model.named_parameters())
     loaded = load_adapter(adapter, shape)

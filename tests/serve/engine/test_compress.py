@@ -18,14 +18,14 @@ from windlass.serve.engine.compression.compress import compress
 from windlass.serve.engine.compression.perplexity import summed_loss
 from windlass.serve.engine.load import LoadOptions, load_runner
 from windlass.spec.errors import BadInput, Damaged
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, Network
 
-LLAMA = LlamaShape(vocabulary=97, context=40, layers=2, width=64, heads=4, kv_heads=2, ffn_width=96)
+LLAMA = DecoderShape(vocabulary=97, context=40, layers=2, width=64, heads=4, kv_heads=2, ffn_width=96)
 SHAPES: dict[str, Network] = {
     "llama": LLAMA,
     "llama tied": LLAMA.model_copy(update={"tied": True}),
     "llama odd sizes": LLAMA.model_copy(update={"width": 40, "ffn_width": 37}),
-    "gpt2": Gpt2Shape(vocabulary=97, context=40, layers=2, width=48, heads=3, ffn_width=64),
+    "gpt2": DecoderShape(family="gpt2", vocabulary=97, context=40, layers=2, width=48, heads=3, ffn_width=64),
 }
 
 BERT = BertShape(vocabulary=53, context=32, layers=1, width=48, heads=3, ffn_width=37)
@@ -165,7 +165,7 @@ def test_the_served_loss_is_that_of_torch_on_the_same_weights(
         folder = tmp_path / "b"
     windows = np.random.default_rng(4).integers(0, 97, (3, 41))
     weights = load_weights(folder)
-    assert isinstance(weights.shape, LlamaShape | Gpt2Shape)
+    assert isinstance(weights.shape, DecoderShape)
     served = summed_loss(load_runner(folder, weights, weights.shape, LoadOptions(threads=1)), windows)
     model = load_model(folder, dtype=torch.float32).eval()
     with torch.inference_mode():

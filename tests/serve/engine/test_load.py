@@ -19,11 +19,11 @@ from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.serve.engine.torch_runner import TorchRunner
 from windlass.spec.errors import BadInput, WindlassError
 from windlass.spec.protocol.wire import Generate
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
-SHAPE = LlamaShape(vocabulary=101, context=200, layers=2, width=48, heads=6, kv_heads=2, ffn_width=72)
+SHAPE = DecoderShape(vocabulary=101, context=200, layers=2, width=48, heads=6, kv_heads=2, ffn_width=72)
 FOR_ONE = 13
 QUIET = EngineSettings(slots=2, drafts=False)
 

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
-from windlass.models.sizes import weight_sizes
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import BLOCK_TOKENS, Span
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 FAMILIES = ("llama", "tied", "wide heads", "gpt2")
 SIZES = ("48 channels", "136 channels", "1024 wide")
@@ -139,9 +138,9 @@ def test_only_the_scores_that_are_wanted_come_back(runner: Runners) -> None:
     assert np.array_equal(computed.logits_BV, scores(runner(), TOKENS[:9])[[7, 8, 2]])
 
 
-def adapter_of(shape: LlamaShape, names: list[str], rank: int = 3) -> Adapter:
+def adapter_of(shape: DecoderShape, names: list[str], rank: int = 3) -> Adapter:
     random = np.random.default_rng(8)
-    sizes = weight_sizes(shape)
+    sizes = shape.weight_sizes()
     matrices = {
         name: (
             random.standard_normal((rank, sizes[name][1])).astype(np.float32),
@@ -166,7 +165,7 @@ def test_an_adapter_computes_what_the_merged_model_does(
     name: str, shared: ctypes.CDLL, model: Models, weights: Callable[[str], ModelWeights]
 ) -> None:
     plain = model(name)
-    names = [key for key, size in weight_sizes(plain.shape).items() if "layers." in key and len(size) == 2]
+    names = [key for key, size in plain.shape.weight_sizes().items() if "layers." in key and len(size) == 2]
     adapter = adapter_of(plain.shape, names)
     one = NativeRunner(shared, weights(name), blocks=64, threads=1)
     before = scores(one, TOKENS)

@@ -46,9 +46,9 @@ from windlass.spec.protocol.wire import (
     from_engine,
     separated,
 )  # fmt: skip
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-SHAPE = LlamaShape(vocabulary=300, context=4096, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
+SHAPE = DecoderShape(vocabulary=300, context=4096, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
 OFFERED = ModelInfo("tiny@1", "llama", SHAPE.parameters, 4096, 300, 32, adapters=["poet"])
 PATIENCE_S = 60.0
 

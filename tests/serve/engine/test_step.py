@@ -26,7 +26,7 @@ from windlass.spec.protocol.wire import (
     PromptScores,
     Tokens,
 )
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 FAMILIES = ("llama", "gpt2")
 VOCABULARY = 101
@@ -451,7 +451,7 @@ def test_blocks_are_given_back_and_bounded(engine: Engines, drain: Drain) -> Non
 def test_costs_are_measured_within_a_context_that_is_no_multiple_of_a_block(
     shared: ctypes.CDLL, tmp_path: Path
 ) -> None:
-    shape = LlamaShape(vocabulary=11, context=19, layers=1, width=8, heads=1, kv_heads=1, ffn_width=8)
+    shape = DecoderShape(vocabulary=11, context=19, layers=1, width=8, heads=1, kv_heads=1, ffn_width=8)
     save_model(build(shape, seed=1), tmp_path / "short")
     runner = NativeRunner(shared, load_weights(tmp_path / "short"), blocks=4, threads=1)
     longest: list[int] = []

@@ -18,9 +18,9 @@ from windlass.models.huggingface import save_model
 from windlass.serve.engine.load import LoadOptions, load_engine
 from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.protocol.wire import Failed, Generate, Grammar, Tokens
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-SHAPE = LlamaShape(vocabulary=420, context=256, layers=1, width=32, heads=2, kv_heads=1, ffn_width=48)
+SHAPE = DecoderShape(vocabulary=420, context=256, layers=1, width=32, heads=2, kv_heads=1, ffn_width=48)
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -18,7 +18,7 @@ from windlass.serve.engine.runner import Span
 from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.serve.engine.torch_runner import TorchRunner
 from windlass.spec.protocol.wire import Generate
-from windlass.spec.shape import Gpt2Shape
+from windlass.spec.shape import DecoderShape
 
 FAMILIES = ("llama", "tied", "wide heads", "gpt2")
 TOKENS = np.random.default_rng(5).integers(0, 101, 120).tolist()
@@ -65,6 +65,6 @@ def test_an_engine_answers_by_torch_as_by_the_native_runner(
 
 
 def test_an_engine_starts_on_a_context_that_is_no_multiple_of_a_block() -> None:
-    shape = Gpt2Shape(vocabulary=11, context=19, layers=1, width=8, heads=1, ffn_width=8)
+    shape = DecoderShape(family="gpt2", vocabulary=11, context=19, layers=1, width=8, heads=1, ffn_width=8)
     one = Engine(TorchRunner(build(shape, seed=1), blocks=4), EngineSettings(drafts=True))
     assert one.is_idle

@@ -35,13 +35,13 @@ from windlass.spec.protocol.wire import (
     from_engine,
     separated,
 )
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
-SHAPE = LlamaShape(vocabulary=100, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24)
+SHAPE = DecoderShape(vocabulary=100, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24)
 PATIENCE_S = 60.0
 BIG = 2**62
 

@@ -26,7 +26,7 @@ from windlass.sites.replication.artifact_store import open_depot
 from windlass.sites.replication.publish import Publisher
 from windlass.sites.replication.puller import Puller
 from windlass.sites.rollout.rollout_record import SitesRolloutRecord, load
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.spec.sites import Sites, read_sites
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 NAMES = ("east", "north", "west")
 WINDLASS = [sys.executable, "-m", "windlass.cli"]
 PATIENCE_S = 300.0
-SHAPE = LlamaShape(
+SHAPE = DecoderShape(
     vocabulary=VOCABULARY, context=256, layers=1, width=32, heads=2, kv_heads=2, ffn_width=64, tied=True
 )
 

@@ -24,7 +24,7 @@ from windlass.serve.engine.step import EngineSettings
 from windlass.serve.records.golden_answers import KNOWN
 from windlass.spec.protocol.wire import Generate, ModelInfo
 from windlass.spec.rollout import HealthChecks
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.store.database import Database, open_database, sqlite_url
 from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
@@ -38,7 +38,7 @@ from windlass.supervisor.health.monitor import HealthWatch
 from windlass.supervisor.health.prober import Probed, Prober, ProbeTarget
 from windlass.supervisor.state import RunningReplica, ServiceState
 
-SHAPE = LlamaShape(vocabulary=300, context=256, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
+SHAPE = DecoderShape(vocabulary=300, context=256, layers=2, width=32, heads=4, kv_heads=2, ffn_width=48)
 OFFERED = ModelInfo("tiny@1", "llama", SHAPE.parameters, SHAPE.context, SHAPE.vocabulary, SHAPE.width)
 HEALTH = HealthChecks(within=20)
 

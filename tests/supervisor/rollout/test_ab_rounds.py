@@ -19,12 +19,12 @@ from windlass.serve.engine.server import Server
 from windlass.serve.engine.step import EngineSettings
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.wire import ModelInfo
-from windlass.spec.shape import BertShape, LlamaShape, Network
+from windlass.spec.shape import BertShape, DecoderShape, Network
 from windlass.supervisor.health.engine_client import EngineClient, NoAnswer
 from windlass.supervisor.rollout.ab_rounds import Rounds, Side, side_of
 from windlass.supervisor.rollout.eval_texts import OWN_TEXTS, EvalTexts, cut, find_eval_texts, read_held_out
 
-LLAMA = LlamaShape(vocabulary=90, context=128, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
+LLAMA = DecoderShape(vocabulary=90, context=128, layers=2, width=32, heads=4, kv_heads=4, ffn_width=48)
 BERT = BertShape(vocabulary=90, context=64, layers=2, width=32, heads=4, ffn_width=48)
 
 

@@ -11,6 +11,8 @@ from windlass.lab.proofs.backends.backends_proof import is_equal, prove_backends
 from windlass.lab.proofs.control.control_proof import is_safe, prove_control
 from windlass.lab.proofs.failover.failover_proof import prove_failover
 from windlass.lab.proofs.failover.requests import ANSWERING
+from windlass.lab.proofs.families_proof import is_equal as is_family_equal
+from windlass.lab.proofs.families_proof import prove_families
 from windlass.lab.proofs.launch_proof import prove_kills
 from windlass.lab.proofs.layouts.comparison import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits
 from windlass.lab.proofs.layouts.layouts_proof import prove
@@ -27,6 +29,7 @@ from windlass.lab.proofs.tenants.tenants_proof import is_apart, prove_tenants
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
+from windlass.spec.decoder import DECODERS
 from windlass.spec.shape import FAMILIES
 
 NETWORKS = (*FAMILIES, "mlp")
@@ -35,6 +38,7 @@ EPILOG = f"""\
 layouts   every layout learns the same as one process: the loss of every step within {LOSS_TOLERANCE:g}
           (relative), every weight within {WEIGHT_TOLERANCE:g} at the end
 reshard   a run continues under one layout after another as if the layout had never changed
+families  every decoder family has the logits, gradients and files of transformers
 kills     a killed process ends or restarts the run within seconds, and nothing is lost
 saves     a save killed at any byte leaves the newest complete checkpoint intact
 failover  engines are killed, frozen and disconnected in mid-stream; every stream continues, byte for byte
@@ -51,6 +55,7 @@ examples:
   windlass prove layouts --steps 50
   windlass prove layouts --layouts dp=2 --layouts tp=2,sequence=false --families llama
   windlass prove reshard
+  windlass prove families --json
   windlass prove kills --times 20
   windlass prove saves --times 100
   windlass prove server --json
@@ -79,8 +84,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reshard.set_defaults(run=run_reshard)
     for inner in (layouts, reshard):
         inner.add_argument(
-            "--families", default=",".join(FAMILIES), help="model families (default: the transformers)"
+            "--families", default="llama,gpt2,bert", help="model families (default: llama,gpt2,bert)"
         )
+    families = whats.add_parser("families", help="every decoder family computes what transformers computes")
+    families.add_argument(
+        "--families", default="", metavar="NAME,...", help="only these (default: all that there are)"
+    )
+    families.set_defaults(run=run_families)
     kills = whats.add_parser("kills", help="a killed process ends or restarts the run, and nothing is lost")
     kills.add_argument("--times", type=int, default=20, help="processes to kill (default: 20)")
     kills.set_defaults(run=run_kills)
@@ -154,6 +164,25 @@ def run_layouts(args: argparse.Namespace) -> int:
 
 def run_reshard(args: argparse.Namespace) -> int:
     return _prove(args, "reshard", RESHARD)
+
+
+def run_families(args: argparse.Namespace) -> int:
+    names = [name for name in args.families.split(",") if name]
+    for name in names:
+        if name not in DECODERS:
+            raise BadInput(f"--families {name}: no decoder family", hint=did_you_mean(name, list(DECODERS)))
+    line = ProgressLine(quiet=args.json)
+    result = prove_families(home_of(args), names, lambda row: line.say(_family_words(row)))
+    line.close()
+    return _print(result, args, good=is_family_equal(result))
+
+
+def _family_words(row: dict[str, Any]) -> str:
+    verdict = "equal" if row["is_equal"] else "DIFFERENT"
+    return (
+        f"{row['name']}: logits {row['logit_difference']:.1e}, gradients {row['gradient_difference']:.1e},"
+        f" round trip {'whole' if row['round_trip'] else 'FAILED'}: {verdict}"
+    )
 
 
 def run_kills(args: argparse.Namespace) -> int:

@@ -18,17 +18,17 @@ from safetensors.numpy import save_file
 
 from windlass.spec.config import config_from_shape
 from windlass.spec.errors import BadInput, did_you_mean
-from windlass.spec.shape import HmmShape, LlamaShape
+from windlass.spec.shape import DecoderShape, HmmShape
 
 CONTEXT = 2048
 SUBJECTS = {
-    "tiny": LlamaShape(
+    "tiny": DecoderShape(
         vocabulary=512, context=512, layers=2, width=64, heads=4, kv_heads=4, ffn_width=160, tied=True
     ),
-    "small": LlamaShape(
+    "small": DecoderShape(
         vocabulary=32000, context=CONTEXT, layers=6, width=288, heads=6, kv_heads=6, ffn_width=768, tied=True
     ),
-    "base": LlamaShape(
+    "base": DecoderShape(
         vocabulary=32000,
         context=CONTEXT,
         layers=12,
@@ -43,14 +43,14 @@ SUBJECTS = {
 SEED = 6
 
 
-def subject(name: str) -> LlamaShape:
+def subject(name: str) -> DecoderShape:
     if name not in SUBJECTS:
         raise BadInput(f"no benchmark model '{name}'", hint=did_you_mean(name, list(SUBJECTS)))
     return SUBJECTS[name]
 
 
 def write_subject(
-    shape: LlamaShape, folder: Path, *, special_tokens: Mapping[str, int | list[int] | None] | None = None
+    shape: DecoderShape, folder: Path, *, special_tokens: Mapping[str, int | list[int] | None] | None = None
 ) -> Path:
     """Write the model unless it exists; config.json is written last, so incomplete models do not count."""
     config = folder / "config.json"
@@ -80,7 +80,7 @@ def write_hidden(shape: HmmShape, folder: Path) -> Path:
     return folder
 
 
-def _weights(shape: LlamaShape) -> dict[str, np.ndarray]:
+def _weights(shape: DecoderShape) -> dict[str, np.ndarray]:
     """Draw the tensors, with the names of Hugging Face."""
     rng = np.random.default_rng(SEED)
 

@@ -18,7 +18,7 @@ from windlass.lab.bench.serve import ServeBenchOptions, ServeCell, load_of
 from windlass.lab.bench.task import BenchTask, draw_task, pace_of
 from windlass.spec.processes import MACHINE_LIMITS
 from windlass.spec.protocol.progress import Progress, Report
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 SHARED, OWN = 1000, 24
 """Prompt tokens that are shared with other prompts, and that are unique."""
@@ -64,7 +64,7 @@ def machine_limits(home: Path) -> dict[str, float]:
         return process.result()
 
 
-def prefill_flops(shape: LlamaShape, length: int) -> float:
+def prefill_flops(shape: DecoderShape, length: int) -> float:
     """Count the FLOPs of a prompt; logits are computed for its last token only."""
     layers = 2.0 * shape.layers * shape.layer_matrix_parameters * length
     attention = 4.0 * shape.layers * shape.attention_width * shape.seen_keys(length) * length

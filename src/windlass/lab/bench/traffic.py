@@ -14,9 +14,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from windlass.lab.bench.bench_models import write_subject
 from windlass.spec.protocol.wire import Generate, Grammar
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
-SHAPE = LlamaShape(
+SHAPE = DecoderShape(
     vocabulary=320, context=512, layers=4, width=128, heads=4, kv_heads=2, ffn_width=352, tied=True
 )
 TENANTS = ("red", "green", "blue", "")

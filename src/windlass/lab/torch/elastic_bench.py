@@ -35,16 +35,16 @@ from windlass.spec.processes import CLI
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.read import job_text
 from windlass.spec.run import JOURNAL
-from windlass.spec.shape import LlamaShape, Network
+from windlass.spec.shape import DecoderShape, Network
 from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
 from windlass.train.loop import save_run
 
-STEP_SHAPE = LlamaShape(
+STEP_SHAPE = DecoderShape(
     vocabulary=8192, context=128, layers=4, width=256, heads=4, kv_heads=4, ffn_width=688, tied=True
 )
 """Small, so that the cost per step weighs more than in real runs."""
-SAVE_SHAPE = LlamaShape(
+SAVE_SHAPE = DecoderShape(
     vocabulary=32000, context=128, layers=12, width=768, heads=12, kv_heads=12, ffn_width=2048, tied=True
 )
 """110 million weights: with their moments 1.3 GB to save."""

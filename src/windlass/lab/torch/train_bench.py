@@ -31,7 +31,7 @@ from windlass.spec.processes import HF_BASELINE
 from windlass.spec.protocol.entrypoint import emit
 from windlass.spec.protocol.progress import silent
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape, Network
+from windlass.spec.shape import DecoderShape, Network
 from windlass.train.event_log import EventLog
 from windlass.train.loop import save_run
 from windlass.train.machine_flops import peak_flops
@@ -39,7 +39,7 @@ from windlass.train.trainer import Trainer
 
 PACKAGES = ("asyncio", "email", "http", "json", "unittest", "xml", "concurrent", "importlib", "logging")
 WARM_STEPS = 3
-SHAPE = LlamaShape(
+SHAPE = DecoderShape(
     vocabulary=32000, context=256, layers=6, width=288, heads=6, kv_heads=6, ffn_width=768, tied=True
 )
 """A small Llama of 15 million weights, with Llama 2's vocabulary."""

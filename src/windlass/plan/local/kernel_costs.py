@@ -1,7 +1,7 @@
 """The parts of one pass of our trainer over a micro-batch: its products, passes over memory and exchanges.
 
 Input: sizes, and how processes divide them. Output: seconds by the measured rates, of computing and of
-exchanging apart. Numbers of passes over memory are counted in models/llama.py, forward and twice that
+exchanging apart. Numbers of passes over memory are counted in models/decoder.py, forward and twice that
 backward; what they leave out is in the curves that overhead.py draws from parts to measured wholes.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 from windlass.plan.local.profile import BlockTime
 from windlass.plan.local.rates import MachineRates
-from windlass.spec.shape import LlamaShape, MlpShape, Network
+from windlass.spec.shape import DecoderShape, MlpShape, Network
 
 STREAM_PASSES, INNER_PASSES, SCORE_PASSES = 32, 5, 4
 """Over the residual stream (norms, rotations, sums), over the inner features, and over scores of words."""
@@ -65,17 +65,17 @@ class Dims:
 def dims_of(shape: Network) -> Dims:
     if isinstance(shape, MlpShape):
         return _dims_of_mlp(shape)
-    is_llama = isinstance(shape, LlamaShape)
-    kv_heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
+    decoder = shape if isinstance(shape, DecoderShape) else None
+    active = 0 if decoder is None else decoder.experts_per_token * decoder.expert_width + decoder.shared_width
     return Dims(
         width=shape.width,
         attention_width=shape.attention_width,
-        kv_width=kv_heads * shape.head_width,
+        kv_width=decoder.kv_width if decoder else shape.width,
         heads=shape.heads,
-        ffn_width=shape.ffn_width,
-        gated=is_llama,
+        ffn_width=active or shape.ffn_width,
+        gated=decoder is not None and decoder.gated,
         vocabulary=shape.vocabulary,
-        tied=shape.tied if isinstance(shape, LlamaShape) else True,
+        tied=decoder is None or decoder.tied,
         context=shape.context,
         sees_all=shape.family == "bert",
     )

@@ -1,7 +1,7 @@
 """The peak memory of each process of a run on this machine.
 
 Input: a step to be predicted and a profile. Output: bytes of resident memory of the fullest process. What
-autograd keeps is counted in models/llama.py and models/gpt2.py; all is float32. Two moments can be the
+autograd keeps is counted in models/decoder.py; all is float32. Two moments can be the
 fullest: the end of a forward pass, when all activations are there, and the end of the backward pass, when
 all gradients are. What the allocator wastes is measured: by the probe, in one process of known sizes.
 """
@@ -15,7 +15,7 @@ from windlass.plan.local.profile import Profile, ResidentMemory
 from windlass.plan.local.stages import stage_layers
 from windlass.plan.local.step import StepShape, held_weights
 from windlass.spec.layout import Layout
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 
 MOMENTS = 2
 SCORES = 3
@@ -149,7 +149,7 @@ def _tiny(profile: Profile, world: int) -> ResidentMemory:
 
 
 def _step_of(held: ResidentMemory) -> StepShape:
-    shape = LlamaShape(
+    shape = DecoderShape(
         vocabulary=held.vocabulary,
         context=held.context,
         layers=held.layers,

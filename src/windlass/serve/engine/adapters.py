@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 
 from windlass.models.files import check_manifest, listed, read_config
 from windlass.models.mmap_tensors import MappedTensors, widened
-from windlass.models.names import NAMINGS
-from windlass.models.sizes import weight_sizes
+from windlass.models.names import Pair, naming_of
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput, Damaged, NotFound
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
-from windlass.spec.shape import BertShape, Gpt2Shape, LlamaShape
+from windlass.spec.shape import BertShape, DecoderShape
 from windlass.spec.shape import Shape as AnyShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
@@ -59,7 +58,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 
 Matrix = NDArray[np.float32]
-Shape = LlamaShape | Gpt2Shape | BertShape
+Shape = DecoderShape | BertShape
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,12 @@ def load_adapter(directory: Path, shape: AnyShape, name: str = "") -> Adapter:
     if not isinstance(shape, Shape):
         raise BadInput(
             f"{directory}: LoRA changes the matrices of a transformer; the model is of family {shape.family}",
-            hint="llama, gpt2 and bert models can have adapters",
+            hint="decoders and bert models can have adapters",
         )
     config = _read_config(directory)
     check_manifest(directory)
     rank = int(config["r"])
-    sizes = weight_sizes(shape)
+    sizes = shape.weight_sizes()
     where = str(directory / WEIGHTS)
     matrices: dict[str, tuple[Matrix, Matrix]] = {}
     for ours, down, up in _pairs(directory, shape):
@@ -129,19 +128,21 @@ def _pairs(directory: Path, shape: Shape) -> Iterator[tuple[str, Matrix, Matrix]
         raise NotFound(f"{directory}: no {WEIGHTS}", hint="adapters are read as safetensors, never as pickle")
     tensors = MappedTensors(directory, [WEIGHTS])
     targets = {
-        pair.theirs.removesuffix(".weight"): pair.ours
-        for pair in NAMINGS[shape.family].pairs(shape)
-        if pair.ours[0].startswith("layers.") and len(weight_sizes(shape)[pair.ours[0]]) == 2
+        pair.theirs.removesuffix(".weight"): pair
+        for pair in naming_of(shape).pairs(shape)
+        if pair.ours[0].startswith("layers.") and len(pair.sizes[0]) == 2 and pair.arrangement != "experts"
     }
     sides = _sides(tensors, targets, str(directory / WEIGHTS))
     for module, (down, up) in sides.items():
-        for name, part in zip(targets[module], np.array_split(up, len(targets[module])), strict=True):
-            yield name, down, part
+        pair = replace(targets[module], transposed=False)
+        if len(up) != sum(size[0] for size in pair.sizes):
+            yield pair.ours[0], down, up
+            continue
+        for which, name in enumerate(pair.ours):
+            yield name, down, pair.part(up, which).reshape(pair.sizes[which][0], -1)
 
 
-def _sides(
-    tensors: MappedTensors, targets: dict[str, tuple[str, ...]], where: str
-) -> dict[str, tuple[Matrix, Matrix]]:
+def _sides(tensors: MappedTensors, targets: dict[str, Pair], where: str) -> dict[str, tuple[Matrix, Matrix]]:
     """Collect A and B of every module; refuse tensors that belong to no matrix of the model."""
     found: dict[str, dict[str, Matrix]] = {}
     unknown: list[str] = []

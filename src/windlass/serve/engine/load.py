@@ -16,12 +16,12 @@ from windlass.models.quantised import without_quantisation
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import load_adapter
 from windlass.serve.engine.native import library
-from windlass.serve.engine.native_runner import NativeRunner
+from windlass.serve.engine.native_runner import NativeRunner, missing_feature
 from windlass.serve.engine.runner import BLOCK_TOKENS, Causal, Runner, block_bytes
 from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.config import shape_from_config
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import BertShape, Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape, Shape
+from windlass.spec.shape import BertShape, DecoderShape, HmmShape, MlpShape, NgramShape, Shape
 
 if TYPE_CHECKING:
     from windlass.serve.engine.encoder import EncoderEngine
@@ -83,17 +83,22 @@ def open_runner(directory: Path, options: LoadOptions) -> Runner:
             return load_runner(directory, load_weights(directory), shape, options)
 
 
-def load_runner(
-    directory: Path, weights: ModelWeights, shape: LlamaShape | Gpt2Shape, options: LoadOptions
-) -> Runner:
+def load_runner(directory: Path, weights: ModelWeights, shape: DecoderShape, options: LoadOptions) -> Runner:
     """Choose the runner: the native library, or torch if there is a GPU or no library."""
     shared = None if options.runner == "torch" or _has_gpu(options) else library()
+    missing = missing_feature(shape)
+    if missing is not None and options.runner == "native":
+        raise BadInput(
+            f"{directory}: the native engine does not compute {missing} ="
+            f" {getattr(shape, missing)!r} (family {shape.family})",
+            hint="omit --runner: torch computes this model",
+        )
     if shared is None and options.runner == "native":
         raise BadInput(
             "the native library is not installed, or does not run on this processor",
             hint="install windlass where a C++ compiler is available, or omit --runner",
         )
-    if shared is None:
+    if shared is None or missing is not None:
         return _torch_runner(directory, shape, options)
     half = options.half_keys
     return NativeRunner(
@@ -134,7 +139,7 @@ def _state_runner(directory: Path, shape: MlpShape | NgramShape | HmmShape, opti
     return StateRunner(load_statistical(directory, threads), blocks=blocks, threads=threads)
 
 
-def _torch_runner(directory: Path, shape: LlamaShape | Gpt2Shape, options: LoadOptions) -> Runner:
+def _torch_runner(directory: Path, shape: DecoderShape, options: LoadOptions) -> Runner:
     import torch
 
     from windlass.models.huggingface import load_model

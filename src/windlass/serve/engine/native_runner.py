@@ -12,18 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.models.rotary import rotary_tables
 from windlass.models.weights import Float, Grouped, ModelWeights
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native import DOWN, MIX, OUT, UP, Batch, Config, Matrix, ThreadPool, at
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
+from windlass.spec.decoder import FEATURES
 from windlass.spec.errors import BadInput
-from windlass.spec.shape import Gpt2Shape, LlamaShape
+from windlass.spec.shape import DecoderShape
 
-FAMILIES = {"llama": 0, "gpt2": 1}
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 BITS = {"int8": 8, "int4": 4}
 MAX_RANK = 256
+SIZES = (
+    "vocabulary", "context", "layers", "width", "heads", "kv_heads", "ffn_width", "explicit_head_width",
+    "tied", "norm_epsilon", "rope_theta", "rope_scaling",
+)  # fmt: skip
+"""In these the models that the library computes may differ."""
 
 PARTS = {
     MIX: ("attention.query", "attention.key", "attention.value"),
@@ -48,7 +54,7 @@ class NativeRunner:
         half: bool = False,
     ) -> None:
         shape = weights.shape
-        assert isinstance(shape, LlamaShape | Gpt2Shape)
+        assert isinstance(shape, DecoderShape)
         self.shape, self.blocks = shape, blocks
         self.precision = _precision(weights.precision, precision)
         self._shared, self.thread_pool = shared, ThreadPool(shared, threads)
@@ -104,15 +110,13 @@ class NativeRunner:
     def _sizes(self, blocks: int, half: bool) -> tuple[Any, int | None, int | None]:
         shape = self.shape
         config = Config(
-            FAMILIES[shape.family], shape.layers, shape.width, shape.heads,
-            shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads,
+            int(shape.positions == "learned"), shape.layers, shape.width, shape.heads, shape.kv_heads,
             shape.head_width, shape.ffn_width, shape.vocabulary, shape.context,
             shape.norm_epsilon, int(half), blocks,
         )  # fmt: skip
-        if not isinstance(shape, LlamaShape):
+        if shape.positions == "learned":
             return ctypes.byref(config), None, None
-        angles_TR = rotary_angles(shape)
-        cosines, sines = np.cos(angles_TR), np.sin(angles_TR)
+        cosines, sines = rotary_tables(shape)
         self._kept += [cosines, sines]
         return ctypes.byref(config), at(cosines), at(sines)
 
@@ -179,12 +183,10 @@ class NativeRunner:
 
     def _rows_of(self, name: str) -> int:
         shape = self.shape
-        keys = (shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads) * shape.head_width
-        if name == "ffn.gate":
-            return shape.ffn_width if isinstance(shape, LlamaShape) else 0
         return {
             "attention.query": shape.attention_width,
-            "attention.key": keys,
+            "attention.key": shape.kv_width,
+            "ffn.gate": shape.ffn_width if shape.gated else 0,
             "ffn.up": shape.ffn_width,
         }.get(name, 0)
 
@@ -194,19 +196,20 @@ class NativeRunner:
         return self._logits_BV[:rows]
 
 
-def rotary_angles(shape: LlamaShape) -> NDArray[np.float32]:
-    """Return the angle of every position and pair, as windlass.models.llama computes it."""
-    evens_R = np.arange(0, shape.head_width, 2, dtype=np.float32)
-    speed_R = (1.0 / np.float32(shape.rope_theta) ** (evens_R / np.float32(shape.head_width))).astype(
-        np.float32
-    )
-    if shape.rope_scaling is not None:
-        scaling = shape.rope_scaling
-        waves_R = scaling.original_context * speed_R / (2 * np.pi)
-        span = scaling.high_freq_factor - scaling.low_freq_factor
-        kept_R = np.clip((waves_R - scaling.low_freq_factor) / span, 0.0, 1.0)
-        speed_R = (speed_R * (kept_R + (1.0 - kept_R) / scaling.factor)).astype(np.float32)
-    return np.outer(np.arange(shape.context, dtype=np.float32), speed_R).astype(np.float32)
+def missing_feature(shape: DecoderShape) -> str | None:
+    """Name a feature of a model that the native library does not compute, if there is one."""
+    for family in ("llama", "gpt2"):
+        sizes = {name: getattr(shape, name) for name in SIZES if name not in FEATURES[family]}
+        alike = DecoderShape(family=family, **sizes)
+        differing = [
+            name for name in DecoderShape.model_fields
+            if name != "family" and getattr(alike, name) != getattr(shape, name)
+        ]  # fmt: skip
+        if not differing:
+            return None
+        if family == ("gpt2" if shape.positions == "learned" else "llama"):
+            found = differing[0]
+    return found
 
 
 def _precision(stored: str, requested: str | None) -> str:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native import ThreadPool
-from windlass.spec.shape import Gpt2Shape, HmmShape, LlamaShape, MlpShape, NgramShape
+from windlass.spec.shape import DecoderShape, HmmShape, MlpShape, NgramShape
 
-Causal = LlamaShape | Gpt2Shape | MlpShape | NgramShape | HmmShape
+Causal = DecoderShape | MlpShape | NgramShape | HmmShape
 """Shapes of models that can continue a text."""
 
 BLOCK_TOKENS = 16
@@ -78,6 +78,5 @@ def block_bytes(shape: Causal, *, half: bool) -> int:
             return shape.states * 4 * BLOCK_TOKENS
         case MlpShape():
             return shape.window * 4 * BLOCK_TOKENS
-    heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
     padded = -(-shape.head_width // 8) * 8
-    return shape.layers * 2 * heads * padded * BLOCK_TOKENS * (2 if half else 4)
+    return shape.layers * 2 * shape.kv_heads * padded * BLOCK_TOKENS * (2 if half else 4)

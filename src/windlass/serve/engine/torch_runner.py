@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from windlass.models.attention import PLAIN, AttentionRule, causal_mask, masked_attention
 from windlass.models.language import LanguageModel
 from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.runner import BLOCK_TOKENS, Computed, Span
 from windlass.serve.engine.torch_adapters import TorchAdapters
-from windlass.spec.shape import Gpt2Shape, LlamaShape
+from windlass.spec.shape import DecoderShape
 
 
 class TorchRunner:
@@ -29,15 +29,14 @@ class TorchRunner:
 
     def __init__(self, model: LanguageModel, *, blocks: int) -> None:
         shape = model.shape
-        assert isinstance(shape, LlamaShape | Gpt2Shape)
+        assert isinstance(shape, DecoderShape)
         self.shape, self.blocks, self.thread_pool = shape, blocks, None
         weight = model.output_weight
         self.precision = str(weight.dtype).removeprefix("torch.")
         self._model, self._device = model.eval(), weight.device
         self._adapters = TorchAdapters(model)
-        heads = shape.kv_heads if isinstance(shape, LlamaShape) else shape.heads
         self._kv_L2NPKC = torch.zeros(
-            (shape.layers, 2, blocks, BLOCK_TOKENS, heads, shape.head_width),
+            (shape.layers, 2, blocks, BLOCK_TOKENS, shape.kv_heads, shape.head_width),
             dtype=weight.dtype, device=self._device,
         )  # fmt: skip
 
@@ -71,7 +70,15 @@ class _Step:
         self._spans = spans
         self._slots = [_slots(span, tables).to(kv_L2NPKC.device) for span in spans]
 
-    def attend(self, layer: int, q_BHTC: Tensor, k_BKTC: Tensor, v_BKTC: Tensor) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        q_BHTC: Tensor,
+        k_BKTC: Tensor,
+        v_BKTC: Tensor,
+        rule: AttentionRule = PLAIN,
+        sinks_H: Tensor | None = None,
+    ) -> Tensor:
         """Store the keys and values of this step's tokens (B = 1), then attend causally."""
         kept_2SKC = self._kv[layer].flatten(1, 2)
         parts, at = [], 0
@@ -81,18 +88,21 @@ class _Step:
             kept_2SKC[0, slots_W[span.position :]] = k_BKTC[0, :, rows].transpose(0, 1)
             kept_2SKC[1, slots_W[span.position :]] = v_BKTC[0, :, rows].transpose(0, 1)
             keys_KWC, values_KWC = kept_2SKC[:, slots_W].transpose(1, 2)
-            parts.append(_mix(q_BHTC[0, :, rows], keys_KWC, values_KWC, span.position))
+            parts.append(_mix(q_BHTC[0, :, rows], keys_KWC, values_KWC, span.position, rule, sinks_H))
         return torch.cat(parts, dim=1)[None]
 
 
-def _mix(q_HTC: Tensor, keys_KWC: Tensor, values_KWC: Tensor, position: int) -> Tensor:
-    length, width = q_HTC.shape[1], keys_KWC.shape[1]
-    seen_TW = torch.ones(length, width, dtype=torch.bool, device=q_HTC.device).tril(position)
-    y_1HTC = F.scaled_dot_product_attention(
-        q_HTC[None], keys_KWC[None], values_KWC[None],
-        attn_mask=seen_TW, enable_gqa=len(q_HTC) != len(keys_KWC),
-    )  # fmt: skip
-    return y_1HTC[0]
+def _mix(
+    q_HTC: Tensor,
+    keys_KWC: Tensor,
+    values_KWC: Tensor,
+    position: int,
+    rule: AttentionRule,
+    sinks_H: Tensor | None,
+) -> Tensor:
+    keys_W = torch.arange(keys_KWC.shape[1], device=q_HTC.device)
+    seen_TW = causal_mask(keys_W[position:], keys_W, rule.window)
+    return masked_attention(q_HTC[None], keys_KWC[None], values_KWC[None], seen_TW, rule, sinks_H)[0]
 
 
 def _slots(span: Span, tables: NDArray[np.int32]) -> Tensor:

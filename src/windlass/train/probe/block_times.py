@@ -27,7 +27,7 @@ from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.job import Job, Train
 from windlass.spec.layout import Layout
 from windlass.spec.run import Run
-from windlass.spec.shape import LlamaShape
+from windlass.spec.shape import DecoderShape
 from windlass.train.optimize import build_optimizer
 from windlass.train.probe.kernel_times import Effort, TimedWork, timed
 
@@ -50,9 +50,9 @@ class ProbeModel:
     context: int
     sequences: int
 
-    def shape(self, layers: int, world: int) -> LlamaShape:
+    def shape(self, layers: int, world: int) -> DecoderShape:
         heads = max(self.width // HEAD_WIDTH, world)
-        return LlamaShape(
+        return DecoderShape(
             vocabulary=self.vocabulary,
             context=self.context,
             layers=layers,
@@ -188,7 +188,7 @@ def _strategy(run: Run, grid: Mesh) -> Strategy:
     return Strategy(run, grid, cut_model(run.network, run.layout))
 
 
-def _run(shape: LlamaShape, layout: Layout, sequences: int, *, micro_batches: int = 1) -> Run:
+def _run(shape: DecoderShape, layout: Layout, sequences: int, *, micro_batches: int = 1) -> Run:
     batch = sequences * micro_batches * layout.replicas
     train = Train(steps=1, batch_sequences=batch, micro_batch_sequences=sequences)
     return plan_run(Job(name="probe", train=train, layout=layout), NOWHERE, ANYTHING, start_shape=shape)

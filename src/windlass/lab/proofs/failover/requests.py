@@ -9,10 +9,10 @@ from typing import Any
 
 from windlass.lab.bench.bench_models import write_hidden, write_subject
 from windlass.lab.bench.gateway_model import VOCABULARY, write_words
-from windlass.spec.shape import HmmShape, LlamaShape
+from windlass.spec.shape import DecoderShape, HmmShape
 
 MODEL = "steady"
-SHAPE = LlamaShape(
+SHAPE = DecoderShape(
     vocabulary=VOCABULARY, context=1024, layers=4, width=192, heads=4, kv_heads=2, ffn_width=512, tied=True
 )
 HIDDEN = HmmShape(vocabulary=VOCABULARY, context=1024, states=96)
