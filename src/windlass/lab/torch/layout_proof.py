@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
@@ -32,7 +33,7 @@ from windlass.parallel.device_mesh import gathered, open_store
 from windlass.plan.local.machine import MachineFacts, usable_cores
 from windlass.plan.search import CorpusFacts, plan_run
 from windlass.spec.errors import WindlassError
-from windlass.spec.job import Job
+from windlass.spec.job import SPARSE, Job
 from windlass.spec.layout import parse_layout
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 from windlass.spec.protocol.rank import RankInfo, add_member, apply_affinity, member_of
@@ -43,6 +44,15 @@ from windlass.train.trainer import Trainer
 
 MACHINE = MachineFacts(cores=1, memory_bytes=1 << 40, peak_flops=1e11, has_compiler=False)
 """Proofs depend on no measurement: the plan must be the same everywhere."""
+
+
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "mlp": {"heads": None},
+    **{family: {"experts": 4} for family in SPARSE},
+    **{family: {"window": 24} for family in ("gemma2", "gemma3", "mistral")},
+    "gpt_oss": {"experts": 4, "window": 24},
+}
+"""Keys of [model] that a family needs, or that show what is special about it."""
 
 
 @dataclass
@@ -126,9 +136,7 @@ class Prover:
         job = Job(
             name="proof",
             seed=7,
-            model=self._proof.model.model_copy(
-                update={"family": family, **({"heads": None} if family == "mlp" else {})}
-            ),
+            model=self._proof.model.model_copy(update={"family": family, **_SPECIAL.get(family, {})}),
             train=self._proof.train.model_copy(update={"steps": steps}),
             machine=self._proof.machine,
             layout=parse_layout(layout),
