@@ -39,7 +39,7 @@ policies = st.builds(
 
 
 @given(moments, policies)
-def test_the_newest_stays_and_no_more_than_asked_for(times: list[float], keep: Keep) -> None:
+def test_the_newest_stays_and_no_more_than_requested(times: list[float], keep: Keep) -> None:
     stays = kept(times, keep)
     assert max(times) in stays
     assert stays <= set(times)
@@ -56,7 +56,7 @@ def test_a_snapshot_a_day_is_thinned_out_to_weeks_and_months() -> None:
 
 
 @given(st.floats(0, 4e9))
-def test_the_name_of_a_snapshot_tells_its_moment(seconds: float) -> None:
+def test_the_name_of_a_snapshot_reports_its_moment(seconds: float) -> None:
     assert moment(f"{stamp(seconds)}-{'0' * 16}") == pytest.approx(seconds, abs=1e-5)
 
 

@@ -84,7 +84,7 @@ def test_what_can_be_made_again_and_debris_stay_behind(home: Path, repository: B
     assert "runs/poems/1/checkpoints/step-00000020/part" in paths
 
 
-def test_tokens_of_corpora_are_kept_only_if_asked_for(
+def test_tokens_of_corpora_are_kept_only_if_requested(
     home: Path, repository: BackupRepository, tmp_path: Path
 ) -> None:
     def tokens(options: BackupOptions) -> list[str]:
@@ -270,7 +270,7 @@ def test_a_database_is_copied_while_others_write(
     database.close()
 
 
-def test_what_was_lost_is_told_by_what_was_seen(home: Path, repository: BackupRepository) -> None:
+def test_what_was_lost_is_reported_by_what_was_seen(home: Path, repository: BackupRepository) -> None:
     snapshot = make(home, repository).snapshot
     assert loss(repository, snapshot, snapshot.made_s + 5).age_s == 5
     repository.see(newest_write_s=snapshot.made_s + 30, every_s=3600)
@@ -428,7 +428,7 @@ def _submitted(url: str) -> None:
     database.close()
 
 
-def test_a_database_that_nobody_knows_is_refused_by_name(home: Path, repository: BackupRepository) -> None:
+def test_an_unknown_database_is_refused_by_name(home: Path, repository: BackupRepository) -> None:
     with pytest.raises(AskedWrongly, match="no database is called 'servise'"):
         make(home, repository, BackupOptions(databases={"servise": "postgresql://nobody@/nothing"}))
     assert not repository.ids()

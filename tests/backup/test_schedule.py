@@ -57,7 +57,7 @@ def test_old_ones_are_forgotten(schedule: BackupSchedule, repository: BackupRepo
     assert len(repository.ids()) == 2
 
 
-def test_a_failure_is_told_and_tried_again_later(
+def test_a_failure_is_reported_and_tried_again_later(
     home: Path, schedule: BackupSchedule, repository: BackupRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = scheduling.make

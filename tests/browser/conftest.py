@@ -53,6 +53,7 @@ start_shared = _lent.start_shared
 start_gateway = _lent.start_gateway
 shared_gateway = _lent.shared_gateway
 gateway = _lent.gateway
+impatient = _lent.impatient
 given_keys = _lent.given_keys
 shared_guarded = _lent.shared_guarded
 guarded = _lent.guarded

@@ -94,7 +94,7 @@ def stage(
 
 @contextmanager
 def control_process(home: Path) -> Iterator[Path]:
-    """The process that a service starts beside its gateways."""
+    """The process that a service starts next to its gateways."""
     with tempfile.TemporaryDirectory(prefix="windlass-") as folder:
         socket, key = Path(folder) / "control", Path(folder) / "control.key"
         key.write_text("a key of the tests")
@@ -222,7 +222,7 @@ def put_away(page: Page) -> None:
     expect(page.locator("dialog")).to_have_count(0)
 
 
-def test_the_list_of_runs_leads_to_curves_that_grow_while_the_run_tells(
+def test_the_list_of_runs_leads_to_curves_that_grow_with_the_journal(
     at: At, stage: Stage, complaints: list[str]
 ) -> None:
     with at("runs") as page, locked(stage.run(2) / ".lock", "the run"):
@@ -231,8 +231,8 @@ def test_the_list_of_runs_leads_to_curves_that_grow_while_the_run_tells(
         expect(page.get_by_role("heading", name="poems/2")).to_be_visible()
         loss = page.get_by_role("img", name="Loss.")
         expect(loss).to_have_attribute("aria-label", re.compile("training .*held-out text .*predicted"))
-        expect(page.get_by_role("region", name="Predicted beside measured")).to_contain_text("−9%")
-        expect(page.get_by_role("heading", name="Where every second went")).to_be_visible()
+        expect(page.get_by_role("region", name="Predicted and measured")).to_contain_text("−9%")
+        expect(page.get_by_role("heading", name="Goodput")).to_be_visible()
         expect(page.get_by_text("fell silent")).to_be_visible()
         expect(page.get_by_text("The moon of step 120")).to_be_visible()
         stage.tell(2, event="step", step=122, steps=STEPS, loss=1.25, tokens_per_s=900.0)
@@ -247,7 +247,7 @@ def test_the_list_of_runs_leads_to_curves_that_grow_while_the_run_tells(
     assert complaints == []
 
 
-def test_a_run_is_paused_only_after_somebody_said_yes(
+def test_a_run_is_paused_only_after_confirmation(
     at: At, stage: Stage, complaints: list[str], artifacts: Path
 ) -> None:
     with (
@@ -256,7 +256,7 @@ def test_a_run_is_paused_only_after_somebody_said_yes(
     ):
         pause = page.get_by_role("button", name="Pause")
         pause.click()
-        expect(page.get_by_role("dialog")).to_contain_text("waits at its next step border")
+        expect(page.get_by_role("dialog")).to_contain_text("waits at its next step boundary")
         page.screenshot(path=artifacts / "view-runs-dialog.png")
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
@@ -270,8 +270,8 @@ def test_a_run_is_paused_only_after_somebody_said_yes(
         event = {"step": 124, "id": requested["id"], "by": "admin", "undoes": None}
         stage.tell(2, event="settings", changed={"paused": True}, before={"paused": False}, **event)
         expect(page.locator(".answers")).to_contain_text("Taken after step 124")
-        page.get_by_role("button", name="Go on").click()
-        confirm(page, "Go on")
+        page.get_by_role("button", name="Resume").click()
+        confirm(page, "Resume")
         assert stage.requested(2)["paused"] is False
     assert complaints == []
 
@@ -311,7 +311,7 @@ def test_an_elastic_run_is_scaled(at: At, stage: Stage, complaints: list[str]) -
     assert complaints == []
 
 
-def test_a_plan_follows_what_is_asked(at: At, stage: Stage, complaints: list[str]) -> None:
+def test_a_plan_follows_its_form(at: At, stage: Stage, complaints: list[str]) -> None:
     with at("plan") as page:
         chosen = page.get_by_role("region", name="Chosen layout")
         expect(chosen).to_contain_text("64 × H100-SXM5")
@@ -328,7 +328,7 @@ def test_a_plan_follows_what_is_asked(at: At, stage: Stage, complaints: list[str
         page.keyboard.press("Tab")
         expect(page.get_by_role("region", name="Why")).to_contain_text("With 16 devices more")
         expect(page.get_by_role("img", name="Memory of the fullest device")).to_be_visible()
-        front = page.get_by_role("img", name="Time against money")
+        front = page.get_by_role("img", name="Time and cost")
         front.focus()
         page.keyboard.press("ArrowRight")
         expect(page.locator(".chart-tip").nth(1)).to_contain_text("dp=")
@@ -338,7 +338,7 @@ def test_a_plan_follows_what_is_asked(at: At, stage: Stage, complaints: list[str
     assert complaints == []
 
 
-def test_a_plan_without_a_solution_is_explained_and_its_fix_is_one_press_away(
+def test_an_infeasible_plan_is_explained_and_its_fix_is_one_click_away(
     at: At, stage: Stage, complaints: list[str], artifacts: Path
 ) -> None:
     with at("plan") as page:
@@ -346,7 +346,7 @@ def test_a_plan_without_a_solution_is_explained_and_its_fix_is_one_press_away(
         page.get_by_label("Devices", exact=True).fill("1")
         page.keyboard.press("Tab")
         obstacle = page.locator(".obstacle")
-        expect(obstacle).to_contain_text("Memory is in the way")
+        expect(obstacle).to_contain_text("Limited by memory")
         expect(obstacle).to_contain_text("fits nowhere")
         page.screenshot(path=artifacts / "view-plan-no-solution.png", full_page=True)
         obstacle.get_by_role("button", name="devices").first.click()
@@ -373,7 +373,7 @@ def test_a_version_is_promoted_and_rolled_back(at: At, stage: Stage, complaints:
     assert complaints == []
 
 
-def test_a_roll_out_is_started_and_taken_back(
+def test_a_roll_out_is_started_and_aborted(
     at: At, stage: Stage, complaints: list[str], artifacts: Path
 ) -> None:
     with at("models") as page:
@@ -383,9 +383,9 @@ def test_a_roll_out_is_started_and_taken_back(
         rollouts = page.get_by_role("region", name="Roll-outs")
         expect(rollouts).to_contain_text("waiting")
         page.screenshot(path=artifacts / "view-models-roll-out.png", full_page=True)
-        rollouts.get_by_role("button", name="Take back").click()
-        confirm(page, "Take back")
-        expect(page.locator(".done")).to_contain_text("Asked for")
+        rollouts.get_by_role("button", name="Abort").click()
+        confirm(page, "Abort")
+        expect(page.locator(".done")).to_contain_text("Requested")
     (requested,) = admin(stage).get("/admin/rollouts").json()["data"]
     assert (requested["candidate"], requested["kind"], requested["command"]) == ("poems@2", "shadow", "abort")
     assert complaints == []
@@ -402,9 +402,9 @@ def test_a_key_is_shown_once_limited_rotated_and_revoked(at: At, stage: Stage, c
         assert token not in page.content()
         row = page.get_by_role("region", name="Keys").get_by_role("row", name="visitor")
         row.get_by_role("button", name="Limits").click()
-        page.get_by_label("Requests at once").fill("2")
+        page.get_by_label("Concurrent requests").fill("2")
         confirm(page, "Set")
-        expect(row).to_contain_text("Requests at once 2")
+        expect(row).to_contain_text("Concurrent requests 2")
         row.get_by_role("button", name="Rotate").click()
         page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
         other = page.locator(".token").inner_text()
@@ -416,14 +416,14 @@ def test_a_key_is_shown_once_limited_rotated_and_revoked(at: At, stage: Stage, c
         expect(row).to_have_count(0)
         assert models_for(stage, other) == 401
         expect(page.get_by_role("region", name="Audit log")).to_contain_text("key.revoke")
-        expect(page.get_by_text("The log is whole")).to_be_visible()
+        expect(page.get_by_text("The log is intact")).to_be_visible()
     assert complaints == []
 
 
-def test_replicas_and_what_is_used_are_told(at: At, stage: Stage, complaints: list[str]) -> None:
+def test_replicas_and_usage_are_shown(at: At, stage: Stage, complaints: list[str]) -> None:
     with at("service") as page:
         expect(page.get_by_role("region", name="Replicas").first).to_contain_text("tiny@3")
-        usage = page.get_by_role("row", name="key user tokens a day")
+        usage = page.get_by_role("row", name="key user tokens per day")
         expect(usage).to_contain_text("of 1M")
     assert complaints == []
 
@@ -435,7 +435,7 @@ def test_a_key_without_the_scope_admin_sees_none_of_it(at: At, stage: Stage, com
             expect(page.get_by_role("heading", level=1)).to_have_text(
                 {"plan": "Planner"}.get(view, view.title())
             )
-            expect(page.get_by_role("alert")).to_contain_text("may not see this")
+            expect(page.get_by_role("alert")).to_contain_text("may not see this view")
             expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(3)
     assert complaints == []
 
@@ -451,7 +451,7 @@ def test_a_gateway_that_runs_alone_says_what_it_does_not_have(
 
 
 @pytest.mark.parametrize("language", ["en-GB", "zh-CN"])
-def test_every_view_speaks_both_languages_and_fits_a_small_phone(
+def test_every_view_exists_in_both_languages_and_fits_a_small_phone(
     at: At, stage: Stage, complaints: list[str], artifacts: Path, language: str
 ) -> None:
     with at("runs", locale=language) as page:
@@ -469,7 +469,7 @@ def test_every_view_speaks_both_languages_and_fits_a_small_phone(
     assert complaints == []
 
 
-def test_no_view_shuts_anybody_out(at: At, stage: Stage, axe: Any) -> None:
+def test_every_admin_view_is_accessible(at: At, stage: Stage, axe: Any) -> None:
     with at("runs") as page:
         for view in VIEWS:
             show(page, stage, view)

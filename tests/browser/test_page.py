@@ -31,9 +31,7 @@ def expect_views(page: Page, *names: str) -> None:
     expect(page.locator("#nav a")).to_have_text(names)
 
 
-def test_the_first_view_is_small_and_makes_no_complaint(
-    gateway: Any, opened: Any, complaints: list[str]
-) -> None:
+def test_the_first_view_is_small_and_logs_no_error(gateway: Any, opened: Any, complaints: list[str]) -> None:
     with opened("about:blank") as page:
         sizes: list[int] = []
         page.on("requestfinished", lambda request: sizes.append(_transferred(request.sizes())))
@@ -48,7 +46,7 @@ def _transferred(sizes: Any) -> int:
     return int(sizes["responseBodySize"] + sizes["responseHeadersSize"])
 
 
-def test_the_language_of_the_browser_is_spoken_until_another_is_chosen_and_then_remembered(
+def test_the_language_is_that_of_the_browser_until_another_is_chosen_and_remembered(
     gateway: Any, opened: Any, complaints: list[str]
 ) -> None:
     with opened(gateway.url, locale="zh-CN") as page:
@@ -127,7 +125,7 @@ def test_the_open_view_is_marked_and_its_title_is_the_documents(gateway: Any, op
         expect(page.get_by_role("heading")).to_contain_text("no such view")
 
 
-def test_a_key_opens_the_page_for_this_tab_until_it_signs_out(
+def test_a_key_signs_this_tab_in_until_sign_out(
     guarded: Any, given_keys: Any, opened: Any, complaints: list[str], artifacts: Path
 ) -> None:
     with opened(guarded.url) as page:
@@ -168,7 +166,7 @@ def test_the_key_of_an_administrator_sees_every_view(guarded: Any, given_keys: A
     ("name", "words"),
     [("revoked", "was revoked"), ("metrics", "lacks the scope"), (None, "Paste a key first")],
 )
-def test_a_key_that_does_not_open_is_told_why(
+def test_sign_in_says_why_a_key_is_refused(
     guarded: Any, given_keys: Any, opened: Any, name: str | None, words: str
 ) -> None:
     with opened(guarded.url) as page:
@@ -177,7 +175,7 @@ def test_a_key_that_does_not_open_is_told_why(
         expect(page.get_by_label("Key")).to_be_focused()
 
 
-def test_a_key_that_is_revoked_in_mid_use_leads_back_to_the_door(
+def test_a_key_that_is_revoked_in_use_leads_back_to_the_sign_in_form(
     guarded: Any, given_keys: Any, opened: Any
 ) -> None:
     key, token = given_keys.keys.make("visitor", Actor("", "the tests"), scopes=["use"])
@@ -192,9 +190,9 @@ def test_a_key_that_is_revoked_in_mid_use_leads_back_to_the_door(
 
 @pytest.mark.parametrize(
     ("locale", "words", "again"),
-    [("en-GB", "The server made a mistake", "Try again"), ("zh-CN", "服务器出错了", "重试")],
+    [("en-GB", "Internal error of the server", "Try again"), ("zh-CN", "服务器内部错误", "重试")],
 )
-def test_a_mistake_of_the_server_is_told_with_the_id_of_the_request_and_can_be_retried(
+def test_an_internal_error_is_shown_with_the_request_id_and_can_be_retried(
     gateway: Any, opened: Any, monkeypatch: pytest.MonkeyPatch, locale: str, words: str, again: str
 ) -> None:
     def fail() -> None:
@@ -210,7 +208,7 @@ def test_a_mistake_of_the_server_is_told_with_the_id_of_the_request_and_can_be_r
             expect(page.locator("#prompt")).to_be_visible()
 
 
-def test_a_server_that_is_gone_is_told_and_its_return_too(gateway: Any, opened: Any) -> None:
+def test_an_outage_of_the_server_and_its_end_are_shown(gateway: Any, opened: Any) -> None:
     with opened(gateway.url) as page:
         page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
         page.clock.install()
@@ -227,7 +225,7 @@ def test_a_server_that_is_gone_is_told_and_its_return_too(gateway: Any, opened: 
         expect(page.locator("#live")).to_have_text("服务器已恢复。")
 
 
-def test_a_server_that_ended_before_a_view_is_opened_leaves_words_and_a_way_to_retry(
+def test_a_view_that_cannot_be_fetched_says_so_and_can_be_retried(
     start_gateway: Any, engine: Any, opened: Any
 ) -> None:
     gateway = start_gateway()
@@ -241,7 +239,7 @@ def test_a_server_that_ended_before_a_view_is_opened_leaves_words_and_a_way_to_r
 
 
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
-def test_the_door_is_fit_for_everybody(
+def test_the_sign_in_form_is_accessible(
     guarded: Any, opened: Any, axe: Callable[[Page], None], artifacts: Path, locale: str
 ) -> None:
     with opened(guarded.url, locale=locale) as page:

@@ -35,6 +35,14 @@ def page(opened: Any, gateway: Any) -> Iterator[Page]:
         yield page
 
 
+@pytest.fixture
+def impatient_page(opened: Any, impatient: Any) -> Iterator[Page]:
+    """The page of a gateway that does not wait for a lost engine."""
+    with opened(impatient.url) as page:
+        expect(page.get_by_role("button", name="Send")).to_be_visible()
+        yield page
+
+
 def ask(page: Page, text: str) -> None:
     page.get_by_role("textbox", name="Prompt").fill(text)
     page.keyboard.press("Enter")
@@ -79,8 +87,10 @@ def test_a_running_answer_is_stopped_by_the_button_and_cancelled_in_the_engine(
     assert complaints == []
 
 
-@pytest.mark.parametrize(("locale", "words"), [("en-GB", "Nothing has come for"), ("zh-CN", "没有新内容")])
-def test_a_slow_stream_is_told_and_told_aloud(
+@pytest.mark.parametrize(
+    ("locale", "words"), [("en-GB", "No token has arrived for"), ("zh-CN", "没有新内容")]
+)
+def test_a_slow_stream_is_announced_on_the_page_and_to_screen_readers(
     opened: Any, gateway: Any, engine: Any, locale: str, words: str
 ) -> None:
     engine.held = {2}
@@ -113,25 +123,31 @@ def test_a_conversation_keeps_its_turns_and_its_system_message(
     assert complaints == []
 
 
-def test_an_engine_that_is_gone_is_told_in_plain_words(page: Page, engine: Any, gateway: Any) -> None:
+def test_a_missing_engine_is_reported_in_plain_words(
+    impatient_page: Page, engine: Any, impatient: Any
+) -> None:
+    page = impatient_page
     engine.stop()
-    gateway.wait_until("/readyz", 503)
+    impatient.wait_until("/readyz", 503)
     ask(page, "the lazy dog")
-    expect(page.locator(".failure:visible")).to_contain_text("engine that computes the answers is not there")
+    expect(page.locator(".failure:visible")).to_contain_text("No engine is available")
     expect(page.locator(".failure:visible").get_by_role("link")).to_have_attribute(
         "href", "#/errors/engine_unavailable"
     )
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("the lazy dog")
 
 
-def test_an_engine_that_dies_in_the_middle_leaves_the_text_and_says_so(page: Page, engine: Any) -> None:
+def test_an_engine_that_dies_in_the_middle_leaves_the_text_and_says_so(
+    impatient_page: Page, engine: Any
+) -> None:
+    page = impatient_page
     engine.dies_after = 3
     ask(page, "the lazy dog")
     expect(page.locator(".failure:visible")).to_be_visible()
     expect(page.locator(".answer")).to_contain_text("the lazy dogthe lazy dog")
 
 
-def test_settings_have_the_range_default_and_words_of_the_servers_document(
+def test_settings_have_the_range_default_and_description_of_the_openapi_document(
     page: Page, complaints: list[str]
 ) -> None:
     document = page.evaluate("fetch('/openapi.json').then((each) => each.json())")
@@ -149,17 +165,15 @@ def test_settings_have_the_range_default_and_words_of_the_servers_document(
     assert complaints == []
 
 
-def test_tokens_are_counted_while_typing_and_what_would_be_refused_is_told_before(
-    page: Page, engine: Any
-) -> None:
+def test_tokens_are_counted_and_refusals_predicted_while_typing(page: Page, engine: Any) -> None:
     page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
     expect(page.locator("#meter")).to_contain_text("of 128 tokens")
-    page.get_by_label("Most tokens").fill("127")
-    expect(page.locator("#meter")).to_contain_text("would be refused")
+    page.get_by_label("Max tokens").fill("127")
+    expect(page.locator("#meter")).to_contain_text("would refuse this request")
     assert engine.of(Generate) == []
 
 
-def test_a_price_is_told_while_typing(opened: Any, start_gateway: Any) -> None:
+def test_a_price_is_shown_while_typing(opened: Any, start_gateway: Any) -> None:
     gateway = start_gateway()
     gateway.wait_until("/readyz", 200)
     gateway.service.price = Price(read=10, write=10_000, currency="EUR")
@@ -168,7 +182,7 @@ def test_a_price_is_told_while_typing(opened: Any, start_gateway: Any) -> None:
         expect(page.locator("#meter")).to_contain_text("costs at most €0.6")
 
 
-def test_time_and_what_is_left_of_the_quota_are_told_before_sending(
+def test_time_and_remaining_quota_are_shown_before_sending(
     opened: Any, start_gateway: Any, engine: Any, tmp_path: Path
 ) -> None:
     gateway = start_gateway()
@@ -181,19 +195,19 @@ def test_time_and_what_is_left_of_the_quota_are_told_before_sending(
     with opened(gateway.url) as page:
         page.get_by_role("textbox", name="Prompt").fill("the lazy dog")
         expect(page.locator("#meter")).to_contain_text("first token after about")
-        expect(page.locator("#meter")).to_contain_text("leaves 93.3% of the day’s tokens")
+        expect(page.locator("#meter")).to_contain_text("leaves 93.3% of today’s tokens")
 
 
-def test_a_token_that_is_looked_at_shows_its_probability_and_its_rivals(
+def test_a_focused_token_shows_its_probability_and_its_alternatives(
     page: Page, complaints: list[str], axe: Callable[[Page], None], artifacts: Path
 ) -> None:
     page.get_by_label("Show probabilities").check()
-    page.get_by_label("Most tokens").fill("12")
+    page.get_by_label("Max tokens").fill("12")
     ask(page, "the lazy dog")
     expect(page.locator(".status")).to_contain_text("12 tokens in")
     page.locator(".token").nth(2).hover()
     expect(page.locator(".lens")).to_contain_text("78% likely")
-    expect(page.locator(".lens")).to_contain_text("Instead:")
+    expect(page.locator(".lens")).to_contain_text("Alternatives:")
     page.locator(".token").nth(2).focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".token").nth(3)).to_be_focused()
@@ -203,14 +217,14 @@ def test_a_token_that_is_looked_at_shows_its_probability_and_its_rivals(
     assert complaints == []
 
 
-def test_two_models_are_asked_the_same_side_by_side(
+def test_two_models_answer_one_prompt_side_by_side(
     opened: Any, start_gateway: Any, engine: Any, complaints: list[str], artifacts: Path
 ) -> None:
     gateway = start_gateway(adapters=["poet"])
     gateway.wait_until("/readyz", 200)
     with opened(gateway.url) as page:
         page.get_by_role("button", name="Compare two").click()
-        page.get_by_label("Compared with").select_option("tiny@3:poet")
+        page.get_by_label("Compare with").select_option("tiny@3:poet")
         ask(page, "the quick fox")
         expect(page.locator(".status").nth(0)).to_contain_text("tokens in")
         expect(page.locator(".status").nth(1)).to_contain_text("tokens in")
@@ -253,14 +267,14 @@ RUNNERS = {
         ("Chat", True, ["Python", "JavaScript"]),
     ],
 )
-def test_the_code_runs_in_every_language_that_is_at_hand(
+def test_the_code_runs_in_every_installed_language(
     page: Page, engine: Any, tmp_path: Path, mode: str, logprobs: bool, names: list[str]
 ) -> None:
     engine.stop_after = 4
     page.get_by_role("radio", name=mode).check(force=True)
     page.get_by_label("Show probabilities").set_checked(logprobs)
     page.get_by_role("textbox", name="Prompt").fill('the "lazy"\n\\dog\\ 春花秋月')
-    page.get_by_label("Stop at").fill("quick'\nbrown")
+    page.get_by_label("Stop texts").fill("quick'\nbrown")
     for name in names:
         command, suffix = RUNNERS[name]
         if shutil.which(command) is None:
@@ -283,7 +297,7 @@ def test_the_code_runs_in_every_language_that_is_at_hand(
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-GB", "light"), ("zh-CN", "dark")])
-def test_the_playground_is_fit_for_everybody(
+def test_the_playground_is_accessible(
     opened: Any, gateway: Any, axe: Callable[[Page], None], artifacts: Path, locale: str, scheme: str
 ) -> None:
     with opened(gateway.url, locale=locale, color_scheme=scheme) as page:

@@ -67,7 +67,7 @@ def test_a_request_is_really_sent_and_its_answer_shown(
     assert complaints == []
 
 
-def test_a_refused_request_leads_to_its_explanation_and_is_corrected_by_a_press(
+def test_a_refused_request_leads_to_its_explanation_and_is_corrected_by_a_click(
     opened: Any, gateway: Any, engine: Any
 ) -> None:
     with opened(f"{gateway.url}#/api/post/v1/completions") as page:
@@ -85,7 +85,7 @@ def test_a_refused_request_leads_to_its_explanation_and_is_corrected_by_a_press(
         expect(page.get_by_role("heading", name="invalid_json")).to_be_visible()
 
 
-def test_what_changes_the_service_is_sent_by_the_second_press(
+def test_a_request_that_changes_the_service_is_sent_by_the_second_click(
     opened: Any, guarded: Any, given_keys: Any
 ) -> None:
     with opened(f"{guarded.url}#/api/post/admin/tenants", key=given_keys.tokens["admin"]) as page:
@@ -127,7 +127,7 @@ def test_completions_are_offered_while_typing_and_taken_by_the_keyboard(
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-GB", "light"), ("zh-CN", "dark")])
-def test_the_reference_is_fit_for_everybody(
+def test_the_reference_is_accessible(
     opened: Any, gateway: Any, axe: Callable[[Page], None], artifacts: Path, locale: str, scheme: str
 ) -> None:
     with opened(f"{gateway.url}#/api/post/v1/chat/completions", locale=locale, color_scheme=scheme) as page:
@@ -173,7 +173,7 @@ def test_errors_are_explained_without_a_key(opened: Any, guarded: Any, complaint
 
 
 @LOCALES
-def test_the_page_of_a_code_stands_by_itself_in_both_languages(
+def test_the_page_of_a_code_is_complete_alone_in_both_languages(
     opened: Any,
     guarded: Any,
     complaints: list[str],

@@ -49,7 +49,9 @@ def test_options_that_do_not_go_with_a_cluster_are_refused(
     assert reason in capsys.readouterr().err
 
 
-def test_a_ray_that_is_not_there_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ray_that_is_not_there_is_reported_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("ray", reason="ray (the extra `ray`) is not installed")
     words = ["cluster", "show", "--backend", "ray", "--address", "127.0.0.1:1", "--home", str(tmp_path)]
     assert main(words) == 1

@@ -51,7 +51,7 @@ def told(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_without_a_server_this_installation_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_server_this_installation_answers(capsys: pytest.CaptureFixture[str]) -> None:
     offer = told(capsys, '{"model": "po')
     assert [each["text"] for each in offer["candidates"]] == ["poems", "poems@2", "poems@1", "poems@prod"]
     assert "does not answer" in offer["source"]
@@ -92,7 +92,7 @@ def test_only_the_whole_call_is_printed(capsys: pytest.CaptureFixture[str], lang
         assert json.loads(shown)["prompt"] == "It's"
 
 
-def test_a_server_is_asked_for_its_own_document_and_models(
+def test_a_servers_own_document_and_models_are_fetched(
     own_server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["complete", '{"model": "', "--json", "--server", own_server]) == 0

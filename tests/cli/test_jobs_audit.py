@@ -77,7 +77,7 @@ def test_a_gap_is_named_and_gives_exit_code_one(home: Path, capsys: pytest.Captu
     assert (facts["ok"], facts["samples_lost"], facts["gaps"]) == (False, 8, [[16, 24]])
 
 
-def test_a_run_without_steps_and_one_without_a_ledger_are_told_apart(
+def test_a_run_without_steps_and_one_without_a_ledger_are_distinguished(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["jobs", "audit", "poems", "--home", str(home)]) == 0
@@ -97,7 +97,7 @@ def test_a_corpus_that_is_gone_leaves_the_positions_proved(
     assert "epochs were not checked" in capsys.readouterr().out
 
 
-def test_show_tells_where_the_time_went_and_what_went_wrong(
+def test_show_reports_where_the_time_went_and_what_went_wrong(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tell(home, "started", 100.0)

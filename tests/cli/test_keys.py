@@ -76,7 +76,7 @@ def test_a_tenant_is_suspended_resumed_and_removed(capsys: Out) -> None:
     assert [tenant["name"] for tenant in facts(capsys, "tenants", "list")] == ["default"]
 
 
-def test_the_audit_log_tells_who_did_what_and_notices_a_change(capsys: Out, home: Path) -> None:
+def test_the_audit_log_has_actors_and_actions_and_detects_a_change(capsys: Out, home: Path) -> None:
     facts(capsys, "keys", "make", "ada")
     head = facts(capsys, "audit-log", "head")["hash"]
     facts(capsys, "keys", "revoke", "ada")

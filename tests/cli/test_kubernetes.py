@@ -117,7 +117,7 @@ def test_a_backup_is_of_the_home_on_the_volume(job: Path, capsys: pytest.Capture
         (["check", "JOB"], "without apiVersion, kind and metadata"),
     ],
 )
-def test_what_was_asked_wrongly_is_told(
+def test_a_usage_error_is_reported(
     args: list[str], words: str, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["kubernetes", *(str(job) if a == "JOB" else a for a in args)]) == 2
@@ -173,7 +173,7 @@ def test_a_job_trains_in_a_cluster_and_its_pods_print_here(
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_run_in_the_cluster_and_resume_goes_on(cluster: Table, tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_run_in_the_cluster_and_resume_continues(cluster: Table, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -205,7 +205,7 @@ def test_a_run_may_be_left_alone(cluster: Table, tmp_path: Path, capsys: pytest.
     assert len(cluster.all("jobs")) == 1
 
 
-def test_a_tenant_that_was_not_set_up_is_told_how(
+def test_a_tenant_that_was_not_set_up_is_reported_how(
     cluster: Table, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", str(job), "--backend", "kubernetes", "--tenant", "nobody"]) == 2

@@ -43,7 +43,7 @@ def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     assert "did you mean 'serve'?" in capsys.readouterr().err
 
 
-def test_an_error_is_json_when_json_is_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_error_is_json_when_json_is_requested(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["eval", "nobody", "--json", "--home", str(tmp_path)]) == 2
     told = json.loads(capsys.readouterr().out)["error"]
     assert told["kind"] == "NotFound"

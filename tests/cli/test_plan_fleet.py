@@ -122,7 +122,7 @@ def test_a_budget_takes_fewer_devices_than_time_alone_would(
     assert (low * high) ** 0.5 <= 1.02 * cheapest
 
 
-def test_more_devices_are_told_even_if_the_batch_must_grow(
+def test_more_devices_are_reported_even_if_the_batch_must_grow(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = asked(capsys, job, "--fleet", "64xH100", "--more", "64")["explanation"]
@@ -131,7 +131,7 @@ def test_more_devices_are_told_even_if_the_batch_must_grow(
     assert any("a batch of 576 instead of 512 sequences" in sentence for sentence in odd)
 
 
-def test_idle_devices_are_told_with_a_batch_that_uses_them(
+def test_idle_devices_are_reported_with_a_batch_that_uses_them(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = asked(capsys, job, "--fleet", "56xH100")
@@ -171,7 +171,7 @@ def test_weights_alone_are_enough_to_say_which_model(job: str, capsys: pytest.Ca
     assert facts["model"]["global_batch"] * 4096 == pytest.approx(2e6, rel=0.6)
 
 
-def test_a_report_is_written_where_asked(
+def test_a_report_is_written_where_requested(
     job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", job, "--fleet", "8xH100", "--html", "plan.html", "--search", "greedy"]) == 0
@@ -209,7 +209,7 @@ def test_devices_that_always_fail_never_finish(
     assert "would never end" in none["sentence"]
 
 
-def test_limits_that_go_only_one_by_one_are_told_as_such(
+def test_limits_that_go_only_one_by_one_are_reported_as_such(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     points = asked(capsys, job, "--fleet", "512xH100")["by_devices"]
@@ -241,7 +241,7 @@ def test_a_batch_that_cannot_be_divided_further_grows_in_the_fix(
     assert changes["devices"] > 512
 
 
-def test_a_fix_that_is_told_works(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fix_that_is_reported_works(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked_for = ["--fleet", "8xH100", "--deadline", "10d"]
     fixes = asked(capsys, job, *asked_for, code=2)["no_solution"]["fixes"]
     devices = next(fix["changes"]["devices"] for fix in fixes if fix["way"] == "devices")

@@ -59,7 +59,7 @@ def test_without_rows_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_a_file_that_is_not_there_is_asked_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "published", "--rows", "none.csv"]) == 2
     assert "none.csv: cannot be read" in capsys.readouterr().err
 

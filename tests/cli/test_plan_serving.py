@@ -45,14 +45,14 @@ def test_the_table_says_that_an_engine_was_not_measured(capsys: pytest.CaptureFi
         (["--judge", "--rows", "nowhere.csv"], "nowhere.csv: no such file"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_in_a_sentence(
+def test_a_usage_error_is_one_sentence(
     more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*ASKED, *more]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_model_that_fits_on_no_device_is_told_with_what_would_help(
+def test_a_model_that_fits_on_no_device_is_reported_with_what_would_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([*ASKED, "--rate", "1", "--model", "DeepSeek-V3", "--device", "L4"]) == 2

@@ -30,7 +30,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["--fleet", "8xH100-SXM5"], "text.txt"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_in_a_sentence(
+def test_a_usage_error_is_one_sentence(
     job: str, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", "sweep", job, *more]) == 2

@@ -76,7 +76,7 @@ def test_home_publishes_sites_bring_and_show_says_who_has_what(
         (["rollout", "poems@1"], "there is no depot yet"),
     ],
 )
-def test_what_is_asked_wrongly_is_refused(
+def test_a_usage_error_is_refused(
     file: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["sites", words[0], str(file), *words[1:]]) == 2
@@ -102,7 +102,7 @@ def test_a_roll_out_of_nothing_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_sites_without_a_depot_are_told_so(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sites_without_an_artifact_store_are_reported(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(file.read_text().replace("[replicate]", "#").replace("depot =", "#"))
     assert main(["sites", "replicate", str(file)]) == 2
     assert "have no [replicate]" in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_an_elastic_run_may_have_other_workers_than_its_layout() -> None:
     assert elastic_job(job(), given, None).layout == Layout(dp=2, tp=2)
 
 
-def test_an_elastic_run_that_goes_on_keeps_its_layout() -> None:
+def test_an_elastic_run_that_continues_keeps_its_layout() -> None:
     assert elastic_job(job(), args("--elastic", "--workers", "1"), Layout(dp=4)).layout == Layout(dp=4)
 
 

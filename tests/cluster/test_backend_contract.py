@@ -185,7 +185,7 @@ def test_a_member_that_fails_too_often_stays_failed(cluster: Cluster) -> None:
     assert "ended with code 1, for the 3rd time" in member.reason
 
 
-def test_a_member_that_was_asked_wrongly_is_not_asked_again(cluster: Cluster) -> None:
+def test_a_member_with_a_usage_error_is_not_restarted(cluster: Cluster) -> None:
     group = cluster.group("g", "exit", "2")
     cluster.backend.launch(group)
     member = cluster.until(group.key, lambda s: s.over).members[0]

@@ -53,12 +53,12 @@ def test_the_killed_rank_is_to_blame_though_its_peer_was_seen_first() -> None:
     assert verdict(lost(0, 99.0), killed(1, 99.1)).culprit == killed(1, 99.1)
 
 
-def test_a_told_error_is_to_blame_though_a_peer_lost_it_first() -> None:
+def test_a_reported_error_is_the_cause_though_a_peer_lost_its_connection_first() -> None:
     culprit = told(2, 99.5, "the loss is nan")
     assert verdict(lost(0, 99.0), lost(1, 99.1), culprit).culprit == culprit
 
 
-def test_a_told_loss_of_a_peer_is_only_a_consequence() -> None:
+def test_a_reported_loss_of_a_peer_is_only_a_consequence() -> None:
     follows = told(0, 99.0, "rank 0 of 3 did not meet the others at 127.0.0.1:1")
     assert verdict(follows, killed(1, 99.2)).culprit == killed(1, 99.2)
 
@@ -85,7 +85,7 @@ def test_a_rank_that_left_the_others_is_to_blame_in_the_end() -> None:
     assert decide([left], 2, now_s=99.0, last_event_s=98.0, stop_requested=False) == RUNNING
 
 
-def test_a_rank_that_was_asked_before_it_listened_has_stopped() -> None:
+def test_a_rank_that_is_stopped_before_it_listens_has_stopped() -> None:
     early = RankExit(0, -signal.SIGTERM, 99.0)
     assert verdict(early, lost(1, 99.1), lost(2, 99.2), asked=True).state == "stopped"
     assert verdict(early, lost(1, 99.1), lost(2, 99.2), asked=False).culprit == early
@@ -137,13 +137,13 @@ def test_an_error_names_its_rank_and_cause() -> None:
     assert "rank 1 was killed by SIGKILL" in error.message
 
 
-def test_a_told_error_keeps_its_kind_and_hint() -> None:
+def test_a_reported_error_keeps_its_kind_and_hint() -> None:
     ending = told(1, 0.0, "no such corpus", "BadInput")
     error = error_from(ending, [ending], 2, "process.log")
     assert isinstance(error, BadInput)
     assert (error.message, error.hint) == ("rank 1: no such corpus", "a hint")
 
 
-def test_what_all_ranks_told_is_said_without_a_rank() -> None:
+def test_what_all_ranks_report_is_printed_without_a_rank() -> None:
     both = [told(rank, 0.0, "no such corpus") for rank in range(2)]
     assert error_from(both[0], both, 2, "process.log").message == "no such corpus"

@@ -67,7 +67,7 @@ def test_what_is_there_is_not_created_again(api: KubernetesApi) -> None:
         api.create(config())
 
 
-def test_a_missing_namespace_is_told_with_what_makes_one(api: KubernetesApi) -> None:
+def test_a_missing_namespace_is_reported_with_what_makes_one(api: KubernetesApi) -> None:
     with pytest.raises(BadInput, match='namespaces "gone" not found') as caught:
         api.create({**config(), "metadata": {"name": "c", "namespace": "gone"}})
     assert "render --tenant" in str(caught.value.hint)
@@ -93,7 +93,7 @@ def test_lists_come_in_pages(api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
     assert int(version) > 0
 
 
-def test_a_watch_tells_what_happens_after_the_list(api: KubernetesApi) -> None:
+def test_a_watch_reports_what_happens_after_the_list(api: KubernetesApi) -> None:
     api.create(config("before"))
     _, version = api.list("ConfigMap", "n")
     api.create(config("a"))
@@ -105,20 +105,20 @@ def test_a_watch_tells_what_happens_after_the_list(api: KubernetesApi) -> None:
     assert told[:2] == [("ADDED", "a"), ("MODIFIED", "a")]
 
 
-def test_a_watch_from_a_forgotten_past_is_told(api: KubernetesApi, table: Table) -> None:
+def test_a_watch_from_a_forgotten_event_is_reported(api: KubernetesApi, table: Table) -> None:
     _, version = api.list("ConfigMap", "n")
     table.forget()
     with pytest.raises(Expired):
         list(api.watch("ConfigMap", "n", version, quiet_s=1))
 
 
-def test_who_may_not_is_told_what_is_needed(url: str) -> None:
+def test_a_key_without_the_scope_learns_what_is_needed(url: str) -> None:
     with pytest.raises(AskedWrongly, match="denied access"):
         KubernetesApi(ClusterAccess(url, token="wrong")).get("Job", "n", "j")
     with pytest.raises(AskedWrongly, match="cannot patch"):
         KubernetesApi(ClusterAccess(url, token=LAUNCHER)).apply(config())
 
 
-def test_a_server_that_is_away_is_told_by_its_address() -> None:
+def test_a_server_that_is_away_is_reported_by_its_address() -> None:
     with pytest.raises(ProcessFailed, match=r"127\.0\.0\.1:1 does not answer"):
         KubernetesApi(ClusterAccess("http://127.0.0.1:1")).get("Job", "n", "j")

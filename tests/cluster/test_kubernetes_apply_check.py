@@ -60,7 +60,7 @@ def test_a_quantity_may_be_written_in_another_way(sent: Any, stored: Any) -> Non
     assert list(missing({"cpu": sent}, {"cpu": stored})) == []
 
 
-def test_entries_of_lists_are_told_apart_by_name() -> None:
+def test_entries_of_lists_are_distinguished_by_name() -> None:
     sent = [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]
     assert list(missing(sent, [{"name": "x"}, *reversed(sent)])) == []
     assert list(missing(sent, [sent[0], {"name": "b", "value": "3"}])) == [

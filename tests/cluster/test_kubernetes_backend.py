@@ -171,7 +171,7 @@ def test_a_job_that_is_over_cannot_grow(url: str, table: Table) -> None:
         made.scale(GROUP.key, 4)
 
 
-def test_somebody_elses_job_is_left_alone(url: str, table: Table) -> None:
+def test_another_users_job_is_left_alone(url: str, table: Table) -> None:
     backend(url).launch(GROUP)
     job(table)["metadata"]["labels"].clear()
     for act in (lambda: backend(url).launch(GROUP), lambda: backend(url).stop(GROUP.key)):
@@ -197,7 +197,7 @@ def test_pods_that_are_not_even_there_say_why(url: str, table: Table) -> None:
     assert all("the tenant's quota is used up" in member.reason for member in standing.members)
 
 
-def test_warnings_are_told_as_they_come_and_none_twice(url: str, table: Table) -> None:
+def test_warnings_are_reported_as_they_come_and_none_twice(url: str, table: Table) -> None:
     made = backend(url)
     made.launch(GROUP)
     following = GroupWatch(made.api, "windlass-acme", GROUP)

@@ -111,7 +111,7 @@ def test_a_pod_knows_its_own_cluster(tmp_path: Path) -> None:
     assert (access.server, access.namespace, access.bearer()) == ("https://[fd00::1]:443", "n", "t")
 
 
-def test_without_any_cluster_the_way_to_one_is_told(tmp_path: Path) -> None:
+def test_without_any_cluster_the_way_to_one_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no Kubernetes cluster is configured"):
         find_access(None, {"KUBECONFIG": str(tmp_path / "none")})
 

@@ -66,7 +66,7 @@ def test_warnings_are_said_plainly(reason: str, message: str, words: str) -> Non
     assert words in told
 
 
-def test_ordinary_events_are_not_told() -> None:
+def test_ordinary_events_are_not_reported() -> None:
     assert event_words({"type": "Normal", "reason": "Pulled", "message": "ok"}) is None
 
 

@@ -84,7 +84,7 @@ def test_a_lost_connection_does_not_hide_the_death_behind_it(
     assert "a bug of ours" in str(error.hint)
 
 
-def test_an_error_that_a_rank_tells_is_the_error(task: MakeTask) -> None:
+def test_an_error_that_a_rank_reports_is_the_error(task: MakeTask) -> None:
     error, _ = failure(task(["sleep"], ["refuse"]))
     assert isinstance(error, BadInput)
     assert error.message == "rank 1: no such thing"
@@ -113,7 +113,7 @@ def test_the_log_has_every_line_with_its_rank(task: MakeTask) -> None:
 @pytest.mark.parametrize(
     ("deeds", "requests"), [(["wait"], 1), (["deaf", "sleep"], 2)], ids=["asked once", "asked twice"]
 )
-def test_ranks_stop_when_asked_and_are_ended_when_asked_again(
+def test_ranks_stop_on_the_first_signal_and_are_ended_on_the_second(
     task: MakeTask, deeds: list[str], requests: int
 ) -> None:
     made, listener = task(deeds, deeds), Listener()
@@ -157,7 +157,7 @@ def test_ranks_end_some_time_after_a_killed_launcher(task: MakeTask) -> None:
     assert all(map(gone, pids))
 
 
-def test_a_free_port_is_not_one_where_somebody_listens() -> None:
+def test_a_free_port_has_no_listener() -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)):

@@ -79,7 +79,7 @@ def test_members_outlive_who_launched_them(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_members_outlive_their_warden_and_are_adopted_by_the_next(root: Path) -> None:
+def test_members_outlive_their_daemon_and_are_adopted_by_the_next(root: Path) -> None:
     counted = root / "starts-0"
     backend, wanted = LocalBackend(root), group("g", "fail", "0", str(root))
     backend.launch(wanted)
@@ -97,7 +97,7 @@ def test_members_outlive_their_warden_and_are_adopted_by_the_next(root: Path) ->
 
 
 @pytest.mark.slow
-def test_a_member_that_ended_while_nobody_watched_has_left_its_exit_code(root: Path) -> None:
+def test_a_member_that_exited_unwatched_has_left_its_exit_code(root: Path) -> None:
     backend, wanted = LocalBackend(root), group("g", "until", str(root / "go"), "0")
     backend.launch(wanted)
     wait(lambda: backend.observe("default/g").running == 1)  # type: ignore[union-attr]
@@ -185,14 +185,14 @@ def test_a_number_that_another_process_has_is_not_ours(tmp_path: Path) -> None:
     assert birth_of(stranger.pid) == ""
 
 
-def test_a_gang_gets_all_its_seats_or_none() -> None:
+def test_a_gang_gets_all_its_slots_or_none() -> None:
     room = assign(MACHINE, [], Resources(cores=1.5), range(3), gang=True)
     assert room.assignments == {}
     assert room.reason == "no capacity for 1 of 3 members here: 1.5 cores are requested, 1 of 4 are free"
     assert list(assign(MACHINE, [], Resources(cores=1.5), range(3), gang=False).assignments) == [0, 1]
 
 
-def test_seats_share_no_core_and_no_gpu_while_there_are_others() -> None:
+def test_slots_share_no_core_and_no_gpu_while_there_are_others() -> None:
     taken = [AssignedCores((0, 1), 2.0, 1 << 30, (0,))]
     room = assign(MACHINE, taken, Resources(cores=1, memory_bytes=3 << 30, gpus=1), [0], gang=True)
     assert room.assignments[0] == AssignedCores((2,), 1.0, 3 << 30, (1,))

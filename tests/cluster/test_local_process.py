@@ -64,7 +64,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_process_tells_events_and_a_result(tmp_path: Path) -> None:
+def test_a_process_reports_events_and_a_result(tmp_path: Path) -> None:
     with launch(tmp_path, "done") as process:
         assert process.result() == {"answer": 42}
         assert process.exit_code == 0
@@ -84,7 +84,7 @@ def test_a_crash_shows_the_end_of_the_log(tmp_path: Path) -> None:
     assert "a bug of ours" in str(caught.value.hint)
 
 
-def test_a_killed_process_is_told_by_its_signal(tmp_path: Path) -> None:
+def test_a_killed_process_is_reported_by_its_signal(tmp_path: Path) -> None:
     with launch(tmp_path, "sleep") as process:
         next(process.events())
         os.kill(process.pid, signal.SIGKILL)

@@ -63,7 +63,9 @@ def test_members_of_a_node_that_dies_run_elsewhere_and_the_others_notice_nothing
             backend.stop(group.key)
 
 
-def test_a_steward_that_dies_finds_everything_again(backend: ClusterBackend, ray_nodes: RayNodes) -> None:
+def test_a_controller_that_is_restarted_finds_everything_again(
+    backend: ClusterBackend, ray_nodes: RayNodes
+) -> None:
     import ray
 
     group = Group("g", "made_up_member", ("sleep",), 2, tenant="steward", restart=QUICK)

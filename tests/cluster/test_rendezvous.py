@@ -188,7 +188,7 @@ def test_a_node_0_that_comes_later_is_found(address: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("nodes", "rank", "reason"), [(3, 1, "it has --nodes 3"), (2, 5, "--node-rank must be one of 1 to 1")]
 )
-def test_a_node_that_does_not_fit_is_told_why(
+def test_a_node_that_does_not_fit_is_reported_why(
     address: str, monkeypatch: pytest.MonkeyPatch, nodes: int, rank: int, reason: str
 ) -> None:
     """Node 0's time is over once the answer is there: it looks at the clock when the next one connects."""
@@ -238,7 +238,7 @@ def test_a_stranger_does_not_disturb(address: str) -> None:
     thread.join()
 
 
-def test_an_error_while_preparing_is_told_to_all(address: str) -> None:
+def test_an_error_while_preparing_is_reported_to_all(address: str) -> None:
     told: list[Any] = []
 
     def node() -> None:

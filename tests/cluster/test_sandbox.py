@@ -100,7 +100,7 @@ def test_of_the_machines_variables_only_harmless_ones_are_handed_on() -> None:
     assert found["HOME"] == "/h"
 
 
-def test_secrets_are_files_that_nobody_else_can_read(tmp_path: Path) -> None:
+def test_secrets_are_files_that_no_other_user_can_read(tmp_path: Path) -> None:
     group = guest(Isolation("/h", secrets=str(tmp_path)), "work", secrets={"KEY": "store/key"})
     with pytest.raises(Unready, match="which does not exist"):
         secrets(group)
@@ -115,7 +115,7 @@ def test_secrets_are_files_that_nobody_else_can_read(tmp_path: Path) -> None:
         secrets(replace(group, secrets={"KEY": "../store/key"}))
 
 
-def test_walls_may_change_under_a_group_that_runs() -> None:
+def test_the_sandbox_may_change_while_a_group_runs() -> None:
     group = guest(Isolation("/h"), "work")
     assert not differs(group, replace(group, isolation=Isolation("/h", processes=9)))
 

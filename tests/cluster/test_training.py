@@ -89,7 +89,7 @@ def test_the_same_job_ends_with_the_same_bits_here_and_on_a_ray_that_loses_a_nod
     )
 
 
-def test_a_run_that_was_left_alone_goes_on_and_is_found_again(folder: Path) -> None:
+def test_a_run_that_was_left_alone_continues_and_is_found_again(folder: Path) -> None:
     alone = ("--set", "cluster.nodes=1", "--set", "train.steps=60")
     assert trained(folder, *alone, "--detach")["run"] == "poems/1"
     assert trained(folder, *alone, "--resume")["model"] == "poems@1"

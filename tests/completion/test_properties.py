@@ -108,7 +108,7 @@ def test_deep_and_long_texts_are_answered(offer_for: Callable[..., Suggestions],
 
 
 @pytest.mark.parametrize("text", [*BODIES, *CURLS, *PYTHONS])
-def test_any_server_may_be_asked(text: str) -> None:
+def test_any_server_may_answer(text: str) -> None:
     schema = {
         "type": "object",
         "properties": {"odd": {"$ref": "#/components/schemas/None"}},

@@ -251,7 +251,7 @@ def test_a_killed_build_leaves_no_corpus_and_no_process_and_the_next_one_succeed
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX resource limits")
-def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: both end a write half-way."""
     write_rows(tmp_path / "rows.jsonl", lines(3000))
     corpus = corpus_spec(tmp_path / "rows.jsonl")

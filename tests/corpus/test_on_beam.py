@@ -64,7 +64,7 @@ def test_characters_and_lines_as_documents_come_out_the_same_too(tmp_path: Path,
     assert load_corpus(beam).digest == load_corpus(pool).digest
 
 
-def test_what_is_wrong_with_a_file_is_told_as_by_the_pool(tmp_path: Path, texts: Path) -> None:
+def test_what_is_wrong_with_a_file_is_reported_as_by_the_pool(tmp_path: Path, texts: Path) -> None:
     (texts / "torn.jsonl").write_text('{"text": "whole"}\n{"text": "to')
     with pytest.raises(BadInput, match=r"torn\.jsonl: line 2 is not JSON") as found:
         build_corpus(corpus_spec(texts), tmp_path, executor=beam_executor(tmp_path))

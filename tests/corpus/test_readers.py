@@ -121,7 +121,7 @@ def test_a_wrong_parquet_column_is_refused(tmp_path: Path, column: str, message:
         read(tmp_path / "a.parquet", text_field=column)
 
 
-def test_a_broken_parquet_file_is_told(tmp_path: Path) -> None:
+def test_a_broken_parquet_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing of the kind")
     with pytest.raises(BadInput, match="not readable as Parquet"):
         read(tmp_path / "a.parquet")
@@ -172,7 +172,7 @@ def test_a_store_url_is_read_like_a_path() -> None:
 
 
 @pytest.mark.parametrize("source", ["missing.txt", "missing/*.txt", "empty"])
-def test_a_source_that_names_nothing_is_told(tmp_path: Path, source: str) -> None:
+def test_a_source_that_names_nothing_is_reported(tmp_path: Path, source: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match=source.replace("*", r"\*")):
         read(tmp_path / source)

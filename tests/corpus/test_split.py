@@ -59,7 +59,7 @@ def test_the_tail_of_each_document_is_held_out() -> None:
     assert validation.source.tolist() == [0, 2]
 
 
-def test_tails_of_nothing_are_told() -> None:
+def test_tails_of_nothing_are_reported() -> None:
     with pytest.raises(BadInput, match="too short"):
         divide(pieces(3), prints(["a"]), np.zeros(1, np.uint64), Corpus(split="tail"))
 

@@ -128,7 +128,7 @@ def test_the_bytes_of_tokens_make_up_the_text(bpe: Tokenizer, text: str) -> None
     assert b"".join(bpe.token_bytes(i) for i in bpe.encode(text)) == text.encode()
 
 
-def test_a_tokenizer_is_the_same_after_a_journey(bpe: Tokenizer, tmp_path: Path) -> None:
+def test_a_tokenizer_is_the_same_after_a_round_trip(bpe: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(bpe.json)
     for other in (load_tokenizer(tmp_path), load_tokenizer(tmp_path / "tokenizer.json")):
         assert other.digest == bpe.digest
@@ -136,7 +136,7 @@ def test_a_tokenizer_is_the_same_after_a_journey(bpe: Tokenizer, tmp_path: Path)
     assert kind_of(load_tokenizer(tmp_path)) == "bpe"
 
 
-def test_a_vocabulary_has_the_size_asked_for(english: str, chinese: str) -> None:
+def test_a_vocabulary_has_the_size_requested(english: str, chinese: str) -> None:
     assert train_bpe([english, chinese], 320).vocabulary == 320
 
 
@@ -158,7 +158,7 @@ def test_a_given_tokenizer_is_used_as_it_is(end: str) -> None:
 
 
 @pytest.mark.parametrize("named", ["a", {"content": "a"}])
-def test_a_config_beside_the_tokenizer_names_its_end(tmp_path: Path, named: object) -> None:
+def test_a_config_next_to_the_tokenizer_names_its_end(tmp_path: Path, named: object) -> None:
     (tmp_path / "tokenizer.json").write_bytes(given_tokenizer("</s>"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": named}))
     assert load_tokenizer(tmp_path).end_id == 0
@@ -179,7 +179,7 @@ def test_a_broken_tokenizer_is_refused(data: bytes, message: str) -> None:
         Tokenizer(data, where="x/tokenizer.json")
 
 
-def test_a_missing_tokenizer_is_told(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no such tokenizer"):
         load_tokenizer(tmp_path / "none.json")
 

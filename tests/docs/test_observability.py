@@ -47,7 +47,7 @@ def test_the_table_lists_every_figure_with_its_kind_and_labels() -> None:
     assert len(rows) == len(wanted)
 
 
-def test_dashboard_and_alerts_ask_only_for_what_is_told() -> None:
+def test_dashboard_and_alerts_ask_only_for_what_is_reported() -> None:
     known = {name for figure in figures() for name in told(figure)}
     asked = {name for expression in expressions() for name in NAME.findall(expression)}
     assert asked

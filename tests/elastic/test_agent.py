@@ -239,7 +239,7 @@ def test_workers_that_cannot_start_end_the_run_with_their_last_words(folder: Pat
         assert "RuntimeError: a bug of ours" in outcome_of(process)["error"]
 
 
-def test_two_machines_share_the_workers_and_one_goes_on_without_the_other(folder: Path) -> None:
+def test_two_machines_share_the_workers_and_one_continues_without_the_other(folder: Path) -> None:
     (folder / "workers.json").write_text(json.dumps({"id": 1, "workers": 3, "nodes": 2, "by": "me"}))
     with agent(folder, "node0") as first, agent(folder, "node1") as second:
         await_that(lambda: len(workers(folder)) == 3, "three members")

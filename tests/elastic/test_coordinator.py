@@ -237,7 +237,7 @@ def test_what_a_dead_leader_wrote_down_is_carried_on_by_the_next(folder: Path) -
 
 
 @pytest.mark.slow
-def test_a_frozen_leader_finds_another_in_its_place_and_disturbs_nobody(folder: Path) -> None:
+def test_a_frozen_leader_that_wakes_finds_another_leader_and_changes_nothing(folder: Path) -> None:
     with coordinators(folder, 2) as processes:
         workers = [MadeUp(folder, name) for name in ("a", "b")]
         await_that(trained_together(folder, workers), "a generation of both")

@@ -138,7 +138,7 @@ def test_a_worker_may_take_long_to_be_started_but_not_to_speak() -> None:
     assert lost(state, NOW_S + 100) == {"x": "silent"}
 
 
-def test_nothing_is_decided_before_those_are_heard_who_would_have_to_obey() -> None:
+def test_nothing_is_decided_before_the_members_have_reported() -> None:
     state = running(3, wanted=4)
     state.workers["w1"].connected, state.workers["w1"].expected = False, True
     state.broken = "w2 is lost"
@@ -155,7 +155,7 @@ def test_a_member_behind_the_others_is_stuck() -> None:
     assert lost(state, NOW_S + 11) == {"w2": "stuck"}
 
 
-def test_when_nobody_stands_out_all_are_called() -> None:
+def test_when_no_worker_stands_out_all_are_called() -> None:
     state = running(3)
     seen(state, NOW_S + 11)
     assert lost(state, NOW_S + 11) == {}
@@ -299,7 +299,7 @@ def test_the_run_is_over_when_all_members_are_done() -> None:
     assert decide(state, NOW_S, everyone) == End("finished")
 
 
-def test_whoever_is_lost_after_the_result_is_written_is_not_missed() -> None:
+def test_a_worker_lost_after_the_result_is_written_is_not_missed() -> None:
     state = running(2)
     state.workers["w0"].outcome, state.workers["w0"].done_s = "finished", NOW_S
     del state.workers["w1"]
@@ -321,7 +321,7 @@ def test_a_mistake_of_the_user_ends_the_run_with_its_reason() -> None:
     assert decide(state, NOW_S, everyone) == End("failed", {"kind": "BadInput", "message": "no"})
 
 
-def test_a_stop_is_asked_of_all_members_once() -> None:
+def test_a_stop_is_requested_of_all_members_once() -> None:
     state = running(2)
     state.stops = 1
     assert decide(state, NOW_S, everyone) == DrainGeneration("a stop was requested", stop=True)
@@ -330,7 +330,7 @@ def test_a_stop_is_asked_of_all_members_once() -> None:
     assert scale(state, NOW_S) == []
 
 
-def test_whoever_asks_twice_does_not_wait() -> None:
+def test_a_second_request_does_not_wait() -> None:
     state = running(2)
     state.stops = 2
     assert decide(state, NOW_S, everyone) == End("stopped")
@@ -351,7 +351,7 @@ def test_the_first_generation_waits_for_those_that_are_being_started() -> None:
     assert isinstance(decide(state, NOW_S + 21, everyone), Form)
 
 
-def test_who_was_asleep_blames_nobody() -> None:
+def test_a_process_that_was_suspended_blames_no_other() -> None:
     state = running(3)
     state.shift_clock(20.0)
     assert lost(state, NOW_S + 20) == {}

@@ -108,7 +108,7 @@ def test_every_call_is_answered(tell: Tell, gateway: Any) -> None:
     assert told["large"] == [False, "context_length_exceeded", "max_tokens"]
 
 
-def test_calls_that_nobody_waits_for_go_side_by_side(tell: Tell, gateway: Any) -> None:
+def test_calls_without_a_waiter_run_concurrently(tell: Tell, gateway: Any) -> None:
     told = tell("later", gateway.url)
     assert told == {
         "later": ["thethe", " lazy lazy", " dog dog", " fox fox"],
@@ -162,7 +162,7 @@ def test_closing_the_client_ends_what_is_under_way(begin: Any, gateway: Any, eng
     assert told == {"ended": ["StoppedException", "StoppedException"], "closed": "the client is closed"}
 
 
-def test_a_key_opens_a_guarded_service_and_none_is_told_what_to_do(
+def test_a_key_opens_a_guarded_service_and_a_missing_one_is_explained(
     tell: Tell, guarded: Any, given_keys: Any
 ) -> None:
     status, code, message, page = tell("refused", guarded.url)["refused"]
@@ -178,12 +178,12 @@ def test_a_refused_key_is_in_no_message(tell: Tell, guarded: Any) -> None:
     assert "no-such-key" not in json.dumps(told)
 
 
-def test_a_server_that_is_not_there_is_told(tell: Tell, free_port: int) -> None:
+def test_a_server_that_is_not_there_is_reported(tell: Tell, free_port: int) -> None:
     told = tell("refused", f"http://127.0.0.1:{free_port}")
     assert "cannot be reached" in told["unreachable"]
 
 
-def test_a_torn_stream_goes_on_at_the_same_character(
+def test_a_torn_stream_continues_at_the_same_character(
     tell: Tell, gateway: Any, engine: Any, break_way: Any
 ) -> None:
     way = break_way(gateway.url, after_events(3), after_events(5))
@@ -221,7 +221,7 @@ def test_where_one_site_is_gone_the_other_answers(tell: Tell, gateway: Any, free
     assert told["end"][0] == 0
 
 
-def test_a_stream_goes_on_at_another_site(
+def test_a_stream_continues_at_another_site(
     tell: Tell, gateway: Any, start_gateway: Any, engine: Any, break_way: Any
 ) -> None:
     other = start_gateway()
@@ -232,7 +232,7 @@ def test_a_stream_goes_on_at_another_site(
     assert told["end"] == [1, 9, "tiny@3"]
 
 
-def test_a_deadline_covers_everything_and_the_server_is_told(tell: Tell, gateway: Any, engine: Any) -> None:
+def test_a_deadline_covers_everything_and_the_server_gets_it(tell: Tell, gateway: Any, engine: Any) -> None:
     engine.held = {2}
     told = tell("late", gateway.url)
     assert told == dict.fromkeys(("late", "slow"), "the answer was not complete within 2 s")
@@ -258,7 +258,7 @@ def limited(model_dir: Path, socket_path: Path, tmp_path: Path, engine: Any) -> 
     process.communicate()
 
 
-def test_what_a_limit_refuses_is_asked_again_when_the_service_says(
+def test_a_request_that_a_limit_refuses_is_retried_when_the_service_says(
     tell: Tell, limited: str, engine: Any
 ) -> None:
     told = tell("twice", limited)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_a_killed_run_goes_on_and_its_audit_passes(
+def test_a_killed_run_continues_and_its_audit_passes(
     windlass: Run, folder: Path, environment: dict[str, str]
 ) -> None:
     job = (folder / "job.toml").read_text().replace("steps = 40", "steps = 300")

@@ -140,9 +140,7 @@ def test_a_full_disk(windlass: Run, folder: Path, small_disk: Path) -> None:
         (["init", "job.toml"], "exists already"),
     ],
 )
-def test_what_is_asked_wrongly_ends_with_2_and_a_sentence(
-    windlass: Run, args: list[str], expected: str
-) -> None:
+def test_a_usage_error_ends_with_2_and_a_sentence(windlass: Run, args: list[str], expected: str) -> None:
     assert expected in told(windlass(*args, code=2))
 
 

@@ -74,7 +74,7 @@ def until(queue: Queue, name: str, holds: Callable[[dict[str, Any]], bool]) -> d
     return job
 
 
-def test_a_job_makes_room_for_a_more_urgent_one_and_goes_on_under_another_leader(
+def test_a_job_makes_room_for_a_more_urgent_one_and_continues_under_another_leader(
     folder: Path,
     start: Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]],
     windlass: Callable[..., Any],

@@ -48,7 +48,7 @@ def test_an_mlp_learns_the_same_with_its_text_or_its_weights_divided(tmp_path: P
     assert result["figures"]["worst_loss_difference"] < 1e-5
 
 
-def test_a_run_goes_on_under_other_layouts_as_if_nothing_had_changed(tmp_path: Path) -> None:
+def test_a_run_continues_under_other_layouts_as_if_nothing_had_changed(tmp_path: Path) -> None:
     result = prove(
         "reshard",
         tmp_path,

@@ -14,7 +14,7 @@ SMALL = ("model.width=16", "model.heads=1", "model.context=32", "train.steps=200
 
 
 @pytest.mark.long
-def test_pilots_are_made_once_and_tell_how_the_job_ends(as_json: Callable[..., Any], folder: Path) -> None:
+def test_pilots_are_made_once_and_report_how_the_job_ends(as_json: Callable[..., Any], folder: Path) -> None:
     asked = [word for setting in SMALL for word in ("--set", setting)]
     told = as_json("plan", "job.toml", "--pilot", *asked)
     assert told["figures"]["loss_low"] <= told["figures"]["loss"] <= told["figures"]["loss_high"]
@@ -25,7 +25,7 @@ def test_pilots_are_made_once_and_tell_how_the_job_ends(as_json: Callable[..., A
     assert checked["figures"]["loss_error"] < 0.3
 
 
-def test_a_job_that_is_too_short_for_pilots_is_told_so(windlass: Callable[..., Any]) -> None:
+def test_a_job_that_is_too_short_for_pilots_is_reported(windlass: Callable[..., Any]) -> None:
     done = windlass("plan", "job.toml", "--pilot", code=2)
     assert "tell nothing" in done.stderr
     assert "--pilot-share" in done.stderr

@@ -141,7 +141,7 @@ def test_company_changes_no_answer(client: httpx.Client) -> None:
     assert all(text == alone[name] for name, text in together)
 
 
-def test_a_damaged_model_is_told_and_the_others_go_on(client: httpx.Client) -> None:
+def test_a_damaged_model_is_reported_and_the_others_continue(client: httpx.Client) -> None:
     with ThreadPoolExecutor(4) as pool:
         failing = pool.submit(complete, client, "damaged")
         fine = [pool.submit(text_of, client, name) for name in ("base", "other", "poet")]

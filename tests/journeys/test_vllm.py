@@ -90,7 +90,7 @@ def test_a_vllm_that_dies_is_started_again(tmp_path: Path) -> None:
         assert ask(client, tmp_path).json()["choices"][0]["text"] == " 7 8 7 8"
 
 
-def test_a_missing_program_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_program_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     command = [sys.executable, "-m", "windlass.cli", "serve", str(tmp_path), "--port", "0"]
     command += ["--engine", "vllm", "--engine-executable", "no-such-vllm", "--home", str(tmp_path / "home")]

@@ -161,7 +161,7 @@ def await_checkpoint(home: Path, process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_run_goes_on_where_it_stopped(
+def test_an_interrupted_run_continues_where_it_stopped(
     windlass: Run, as_json: AsJson, folder: Path, environment: dict[str, str], how: signal.Signals
 ) -> None:
     options = ["job.toml", "--set", "train.steps=400"]
@@ -207,7 +207,7 @@ def test_up_does_everything_and_does_it_once(
     assert as_json(*options, "--fresh")["model"] == "up@2"
 
 
-def test_up_interrupted_in_training_goes_on(
+def test_up_interrupted_in_training_continues(
     as_json: AsJson, folder: Path, environment: dict[str, str]
 ) -> None:
     options = ["up", "--corpus", "topics.txt", "--minutes", "0.4", "--once"]

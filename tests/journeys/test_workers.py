@@ -80,7 +80,7 @@ def test_two_workers_end_where_one_does(as_json: AsJson, folder: Path) -> None:
     assert (folder / "home/runs/tiny/2/logs/rank-1.log").exists()
 
 
-def test_a_stopped_run_goes_on_under_another_layout(
+def test_a_stopped_run_continues_under_another_layout(
     as_json: AsJson, folder: Path, environment: Environment
 ) -> None:
     options = ("train", "job.toml", "--set", "train.steps=300")
@@ -96,7 +96,7 @@ def test_a_stopped_run_goes_on_under_another_layout(
     assert json.loads((folder / "home/runs/tiny/1/run.json").read_text())["layout"]["dp"] == 1
 
 
-def test_a_killed_rank_is_named_and_a_restart_goes_on(folder: Path, environment: Environment) -> None:
+def test_a_killed_rank_is_named_and_a_restart_continues(folder: Path, environment: Environment) -> None:
     options = ("train", "job.toml", "--set", "train.steps=100000", "--workers", "2", "--restarts", "1")
     with started(folder, environment, *options) as process:
         await_checkpoint(folder, process)

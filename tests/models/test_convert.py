@@ -73,13 +73,13 @@ def test_damaged_weights_are_our_exit_code_1(
     assert error_of(capsys)["kind"] == "Damaged"
 
 
-def test_wrong_arguments_are_told_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_reported_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(main, ["convert"]) == 2
     assert "source, target" in error_of(capsys)["message"]
 
 
 @pytest.mark.slow
-def test_the_door_works_as_a_process(source: Path, tmp_path: Path) -> None:
+def test_the_entry_point_works_as_a_process(source: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "windlass.models", "convert", str(source), str(tmp_path / "target")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr

@@ -128,7 +128,7 @@ def test_bert_pads_as_transformers_does(tmp_path: Path) -> None:
     torch.testing.assert_close(scores[mask.bool()], wanted[mask.bool()], atol=1e-4, rtol=0)
 
 
-def test_a_type_is_changed_only_when_asked_for(tmp_path: Path) -> None:
+def test_a_type_is_changed_only_when_requested(tmp_path: Path) -> None:
     published("llama", tmp_path, dtype=torch.bfloat16)
     assert load_model(tmp_path).output_weight.dtype == torch.bfloat16
     assert load_model(tmp_path, dtype=torch.float32).output_weight.dtype == torch.float32

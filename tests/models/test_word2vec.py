@@ -73,7 +73,7 @@ def test_no_pair_crosses_the_end_of_a_document(way: Callable[..., Groups]) -> No
 
 
 @pytest.mark.parametrize("way", [draw, draw_numpy])
-def test_pairs_are_no_farther_apart_than_asked_for_and_reach_that_far(way: Callable[..., Groups]) -> None:
+def test_pairs_are_no_farther_apart_than_requested_and_reach_that_far(way: Callable[..., Groups]) -> None:
     tokens = np.arange(1, 400, dtype=np.int32)
     groups = way(sampler(tokens, 400, distance=3, subsample=0), pass_key(1, 0), tokens, 0)
     owner = np.repeat(groups.targets_GN[:, 0], np.diff(groups.starts))
@@ -185,7 +185,7 @@ def test_both_ways_learn_the_same_vectors(
 
 @needs_library
 @pytest.mark.parametrize("way", [learn, learn_numpy])
-def test_a_negative_that_is_left_out_is_told_from_rounding(way: Callable[..., Learnt]) -> None:
+def test_a_negative_that_is_left_out_is_distinguished_from_rounding(way: Callable[..., Learnt]) -> None:
     tokens = text(120)
     groups = draw(sampler(tokens, negatives=14, subsample=0.1), pass_key(1, 0), tokens, 0)
     found = first_matrices(40, 16, 1)

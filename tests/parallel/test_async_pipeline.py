@@ -81,7 +81,7 @@ def test_no_forward_pass_misses_more_updates_than_allowed(row: dict[str, int], p
 
 
 @given(row=rows, periods=borders)
-def test_nothing_is_under_way_at_a_border(row: dict[str, int], periods: list[int]) -> None:
+def test_nothing_is_in_progress_at_a_sync_point(row: dict[str, int], periods: list[int]) -> None:
     marks = [sum(periods[: n + 1]) - 1 for n in range(len(periods))]
     for stage in play(**row, periods=periods):
         for mark in marks:

@@ -13,7 +13,7 @@ from windlass.spec.shape import DecoderShape
 SHAPE = DecoderShape(vocabulary=8192, context=64, layers=8, width=128, heads=2, kv_heads=2, ffn_width=384)
 
 
-def test_a_cut_is_told_with_what_each_process_holds() -> None:
+def test_a_cut_is_reported_with_what_each_process_holds() -> None:
     found = describe(SHAPE, Layout(pp=2), micro_batches=8)
     assert [piece["position"] for piece in found["cut"]["pieces"]] == [0, 1]
     assert sum(found["loads"]) == pytest.approx(1)
@@ -34,7 +34,7 @@ def test_a_slow_device_counts_by_its_speed() -> None:
 
 
 @pytest.mark.slow
-def test_the_door_answers_without_torch() -> None:
+def test_the_entry_point_answers_without_torch() -> None:
     script = (
         "import sys\nfrom windlass.parallel.__main__ import main\nmain(sys.argv[1:])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules, 'the quick way is lost'"

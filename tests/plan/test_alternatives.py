@@ -164,6 +164,6 @@ def test_only_experts_that_a_token_meets_count_for_the_loss() -> None:
     assert sparse.parameters > 2 * counted_weights(sparse)
 
 
-def test_a_price_that_nobody_knows_bounds_nothing() -> None:
+def test_an_unknown_price_bounds_nothing() -> None:
     unknown = replace(goal(budget_dollars=1.0), cost=lambda s: None)
     assert unknown.limit_s == math.inf

@@ -46,7 +46,7 @@ def test_evaluations_and_checkpoints_between_steps_are_not_steps() -> None:
     assert measured_step_s(records) == pytest.approx(0.5)
 
 
-def test_a_journal_that_tells_every_tenth_step_tells_as_much() -> None:
+def test_a_journal_that_reports_every_tenth_step_reports_as_much() -> None:
     records = [{"event": "step", "step": 10 * n, "time": 3.0 * n} for n in range(1, 6)]
     assert measured_step_s(records) == pytest.approx(0.3)
 

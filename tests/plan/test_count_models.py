@@ -64,7 +64,7 @@ def test_all_of_a_short_text_is_counted_and_nothing_is_left_to_guess() -> None:
     assert all(kept[2] <= seen[2] for seen, kept in grown)
 
 
-def test_a_sample_tells_how_many_ngrams_the_whole_text_has() -> None:
+def test_a_sample_reports_how_many_ngrams_the_whole_text_has() -> None:
     part = zipf(1_600_000)
     pieces = sampled(part, 200_000)  # type: ignore[arg-type]
     (_, (pairs, _)) = growth_of(pieces, (0, 0))
@@ -145,7 +145,7 @@ def test_too_many_states_are_refused_with_what_would_help() -> None:
     assert "states" in str(caught.value.hint)
 
 
-def test_runs_of_a_home_tell_how_far_predictions_were_off(tmp_path: Path) -> None:
+def test_runs_of_a_home_report_how_far_predictions_were_off(tmp_path: Path) -> None:
     run = plan_statistic(job("hmm", train={"steps": 10}), CORPUS, MACHINE)
     plain = run.predicted.plain_s
     assert plain

@@ -233,7 +233,7 @@ def test_float32_takes_sixteen_bytes_for_a_weight() -> None:
     assert state_bytes(case) == pytest.approx(16 * LLAMA.parameters)
 
 
-def test_every_stage_can_be_asked_for() -> None:
+def test_every_stage_can_be_requested() -> None:
     case = step(pp=4)
     every = [stage_parts(case, stage) for stage in stages(case, PUBLISHED.habits(""))]
     assert device_memory(case).bytes == pytest.approx(max(sum(parts.values()) for parts in every))

@@ -78,7 +78,7 @@ def test_a_checkpoint_begins_when_the_one_before_is_whole() -> None:
     assert slow.useful < often.useful
 
 
-def test_one_replica_has_nobody_to_go_on_with() -> None:
+def test_one_replica_has_no_other_to_continue_on() -> None:
     found = goodput(Failures(), 64, step_s=5.0, stall_s=20.0, replicas=1)
     assert found.elastic == found.useful
 

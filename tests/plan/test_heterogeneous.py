@@ -23,7 +23,7 @@ def question(words: str, fake: Predictor) -> Problem:
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=6), st.integers(6, 64))
-def test_parts_are_all_given_and_nobody_could_be_spared_one(speeds: list[float], parts: int) -> None:
+def test_parts_are_all_given_and_every_worker_needs_its_own(speeds: list[float], parts: int) -> None:
     shares = in_proportion(speeds, parts)
     assert sum(shares) == parts
     times = [share / speed for share, speed in zip(shares, speeds, strict=True)]

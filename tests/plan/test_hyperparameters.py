@@ -125,7 +125,7 @@ def test_the_steps_left_follow_from_the_samples_left() -> None:
     assert found.learning_rate == pytest.approx(2 * run.learning_rate)
 
 
-def test_a_warm_up_that_is_over_stays_and_another_goes_on() -> None:
+def test_a_warm_up_that_is_over_stays_and_another_continues() -> None:
     run = planned(scaling="linear", warmup_steps=100)
     assert adapted(run, Layout(dp=2), step=300).warmup_steps == 100
     assert adapted(run, Layout(dp=2), step=40).warmup_steps == 40 + 30

@@ -60,7 +60,7 @@ def test_all_devices_are_used_where_the_batch_allows_it() -> None:
     assert any(division.devices == 512 for division in divisions(work, pool("512xH100")))
 
 
-def test_no_layout_is_told_twice() -> None:
+def test_no_layout_is_reported_twice() -> None:
     seen = list(cases(TrainingWork(EXPERTS, 4096, 64, 1e9), pool("16xH100")))
     assert len(seen) == len(set(map(repr, seen)))
 
@@ -82,7 +82,7 @@ def test_replicas_that_walk_apart_divide_nothing() -> None:
     assert {case.sharding for case in cases(work, pool("8xH100"))} == {"none"}
 
 
-def test_a_device_computes_in_16_bits_as_it_can_unless_told_otherwise() -> None:
+def test_a_device_computes_in_16_bits_as_it_can_by_default() -> None:
     work = TrainingWork(SMALL, 512, 64, 1e9)
     assert {case.precision for case in cases(work, pool("8xV100"))} == {"float16"}
     assert {case.precision for case in cases(work, pool("8xH100"))} == {"bfloat16"}

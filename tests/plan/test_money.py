@@ -36,7 +36,7 @@ def test_who_owns_the_machines_pays_for_energy() -> None:
     assert cost.dollars == (pytest.approx(1.75), pytest.approx(1.75))
 
 
-def test_what_nobody_said_is_unknown_and_not_free() -> None:
+def test_a_missing_price_is_unknown_and_not_free() -> None:
     unknown = Device("cpu", {"float32": 1e11}, 8e9, 2e10, 2e10, 1e9)
     cost = cost_of(3600, 1, unknown)
     assert (cost.dollars, cost.kwh, cost.middle) == (None, None, None)

@@ -20,6 +20,6 @@ def test_a_point_is_on_the_front_if_no_other_beats_it(points: Points) -> None:
 
 
 @given(points)
-def test_equal_points_are_told_once_and_in_order(points: Points) -> None:
+def test_equal_points_are_reported_once_and_in_order(points: Points) -> None:
     kept = front(points, lambda p: p)
     assert kept == sorted(set(kept))

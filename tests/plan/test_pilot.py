@@ -89,7 +89,7 @@ def test_a_run_too_short_for_pilots_says_so() -> None:
         design(run_of(steps=100), 0.05)
 
 
-def test_pilots_that_follow_a_law_tell_how_the_run_ends() -> None:
+def test_pilots_that_follow_a_law_report_how_the_run_ends() -> None:
     run = run_of(steps=4000)
     pilots = design(run, 0.24)
     losses = [LAW.loss(pilot.shape.matrix_parameters, pilot.tokens) for pilot in pilots]

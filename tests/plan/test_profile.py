@@ -65,7 +65,7 @@ def test_without_a_profile_nothing_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "windlass-profile-0"}', "[1]"])
-def test_a_damaged_profile_is_told_with_what_to_do(tmp_path: Path, text: str) -> None:
+def test_a_damaged_profile_is_reported_with_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / PROFILE).write_text(text)
     with pytest.raises(BadInput, match=r"profile\.json") as error:
         find_profile(tmp_path)

@@ -141,12 +141,12 @@ def test_of_several_devices_the_cheapest_is_first_and_those_that_cannot_are_pass
     assert {one.replica.device.name for one in options} == {"H100-SXM5", "H200-SXM"}
 
 
-def test_a_model_that_does_not_fit_is_told_with_what_it_needs() -> None:
+def test_a_model_that_does_not_fit_is_reported_with_what_it_needs() -> None:
     with pytest.raises(BadInput, match="does not fit on L4"):
         serving_options(DEEPSEEK, device_named("L4"), "float8", TrafficSpec(100, 10, rate=1), REACH)
 
 
-def test_a_target_that_no_layout_meets_is_told_with_the_quickest() -> None:
+def test_a_target_that_no_layout_meets_is_reported_with_the_quickest() -> None:
     with pytest.raises(BadInput, match="the first token within 10 ms") as caught:
         serving_options(LLAMA, H100, "float8", TrafficSpec(8192, 10, rate=1, first_s=0.01), REACH)
     assert "--ttft" in str(caught.value)

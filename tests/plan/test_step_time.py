@@ -219,7 +219,7 @@ def test_layers_are_given_to_stages_as_the_software_does(
     assert stage_layers(one) == expected
 
 
-def test_software_that_nobody_measured_has_the_default_constants() -> None:
+def test_unmeasured_software_has_the_default_constants() -> None:
     known = published()
     assert known.constants("software of tomorrow") == known.default
 

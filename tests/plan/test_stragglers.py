@@ -71,7 +71,7 @@ def test_a_worker_that_is_well_again_gets_its_share_back() -> None:
     assert pace.shares["w3"] > 7
 
 
-def test_far_too_slow_is_set_aside_and_told_so() -> None:
+def test_a_far_too_slow_worker_is_set_aside_and_reported() -> None:
     pace = decided(steady(1.0, 1.0, 1.0, 6.0), batch=8)
     assert pace.aside == ("w3",)
     assert pace.shares is None
@@ -134,7 +134,7 @@ def test_pure_noise_is_left_alone(workers: int, noise: float) -> None:
 
 
 @given(speeds, st.integers(0, 200))
-def test_fair_shares_add_up_to_the_batch_and_leave_nobody_out(typical: list[float], more: int) -> None:
+def test_fair_shares_add_up_to_the_batch_and_leave_no_worker_out(typical: list[float], more: int) -> None:
     named = {str(place): seconds for place, seconds in enumerate(typical)}
     shares = fair_shares(named, len(typical) + more)
     assert sum(shares.values()) == len(typical) + more

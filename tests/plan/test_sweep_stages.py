@@ -54,7 +54,7 @@ def test_a_sweep_without_machines_is_refused() -> None:
         combinations(SweepOptions(), None)
 
 
-def test_a_device_that_nobody_knows_is_refused_before_any_text_is_read() -> None:
+def test_an_unknown_device_is_refused_before_any_text_is_read() -> None:
     with pytest.raises(AskedWrongly, match="X9000"):
         check_options(combinations(SweepOptions(), "8xX9000"), JOB)
 

@@ -75,7 +75,7 @@ def test_recomputing_makes_the_way_back_three_times_as_long() -> None:
     assert [piece.end_s - piece.begin_s for piece in pieces] == [1.0, 2.5]
 
 
-def test_parts_are_told_by_their_names() -> None:
+def test_parts_are_reported_by_their_names() -> None:
     assert kind_of("expert exchange") == "communication"
     assert kind_of("weights gathered") == "communication"
     assert kind_of("pipeline idle") == "waiting"

@@ -145,7 +145,7 @@ def test_a_run_that_began_again_and_lost_its_record_is_not_proved_by_what_was_un
 
 @settings(deadline=None)
 @given(st.integers(1, 9), happenings, st.data())
-def test_a_roll_back_that_nobody_told_of_is_a_repetition(
+def test_an_unrecorded_roll_back_is_a_repetition(
     batch: int, happened: list[str], data: st.DataObject
 ) -> None:
     _, records = simulated(batch, ["step", "save", "step", "write", "lose_all", *happened])
@@ -190,7 +190,7 @@ def test_a_roll_back_without_samples_goes_by_its_step() -> None:
     assert (found.ok, found.samples_used) == (True, 12)
 
 
-def test_a_checkpoint_or_an_end_that_the_ledger_does_not_know_of_is_told() -> None:
+def test_a_checkpoint_or_an_end_that_the_ledger_does_not_know_of_is_reported() -> None:
     saved = audit_records([ledger(0, 2, 0, 8), {"event": "checkpoint", "step": 3}])
     assert saved.reasons == ["there is a checkpoint at step 3, but the ledger knows of 2 steps"]
     ended = audit_records([ledger(0, 2, 0, 8), {"event": "finished", "step": 3}])
@@ -203,7 +203,7 @@ def test_a_journal_without_a_ledger_proves_nothing_unless_no_step_was_taken() ->
     assert found.reasons == ["the run kept no ledger, so nothing can be shown about its samples"]
 
 
-def test_many_faults_are_not_all_told() -> None:
+def test_many_faults_are_not_all_reported() -> None:
     found = audit_records([ledger(n, n + 1, 2 * n, 2 * n + 1) for n in range(1, 100)])
     assert len(found.gaps) == 99
     assert found.reasons[20] == "and 79 more like this"

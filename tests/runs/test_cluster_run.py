@@ -44,7 +44,7 @@ def end(folder: RunFolder, outcome: str, error: dict[str, Any] | None = None) ->
     (folder.path / OVER).write_text(json.dumps({"outcome": outcome, "error": error}))
 
 
-def test_a_run_that_is_over_takes_its_group_with_it_and_all_is_told(folder: RunFolder) -> None:
+def test_a_run_that_is_over_takes_its_group_with_it_and_all_is_reported(folder: RunFolder) -> None:
     audience = Audience()
     followed, backend = following(folder, GROUP, audience)
     (folder.path / "journal.jsonl").write_text('{"event": "finished", "step": 7}\n')
@@ -54,7 +54,7 @@ def test_a_run_that_is_over_takes_its_group_with_it_and_all_is_told(folder: RunF
     assert backend.observe(GROUP.key) is None
 
 
-def test_what_was_told_before_is_not_told_again(folder: RunFolder) -> None:
+def test_a_reported_event_is_not_reported_again(folder: RunFolder) -> None:
     (folder.path / "journal.jsonl").write_text('{"event": "step", "step": 7}\n')
     audience = Audience()
     followed, _ = following(folder, GROUP, audience)

@@ -63,12 +63,12 @@ def test_a_run_of_fixed_workers_cannot_be_scaled(run: RunFolder) -> None:
         request_workers(run, 2, by="ada")
 
 
-def test_no_workers_at_all_cannot_be_asked_for(run: RunFolder) -> None:
+def test_no_workers_at_all_cannot_be_requested(run: RunFolder) -> None:
     with pytest.raises(BadInput, match="must be at least 1"):
         request_workers(run, 0, by="ada")
 
 
-def test_nobody_leads_a_run_that_was_never_started(run: RunFolder) -> None:
+def test_no_coordinator_leads_a_run_that_was_never_started(run: RunFolder) -> None:
     assert address_towards_leader(run) is None
 
 

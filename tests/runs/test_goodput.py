@@ -44,7 +44,7 @@ def test_what_was_measured_is_booked_as_measured_and_the_rest_is_other() -> None
     )
 
 
-def test_a_loss_costs_recovery_from_the_silence_before_it_was_seen_until_steps_go_on() -> None:
+def test_a_loss_costs_recovery_from_the_silence_before_it_was_seen_until_steps_continue() -> None:
     found = seconds_of(
         *BEGUN,
         ledger(112.0, 0, 9, compute=10.0),
@@ -165,7 +165,7 @@ def test_a_clock_that_is_an_hour_ahead_during_a_recovery_costs_what_it_took() ->
     assert sum(found.values()) == pytest.approx(15.0, abs=0.2)
 
 
-def test_a_journal_from_before_there_were_ledgers_has_time_nobody_measured() -> None:
+def test_a_journal_without_a_ledger_has_unmeasured_time() -> None:
     found = goodput(
         [record("started", 0.0), record("step", 50.0), record("step", 950.0), record("finished", 1000.0)]
     )

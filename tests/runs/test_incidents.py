@@ -53,7 +53,7 @@ def test_a_killed_worker_from_the_loss_to_the_next_step() -> None:
     assert (found.seconds, found.source, found.layout, found.workers) == (1.5, "memory", "dp=3", ("w2",))
 
 
-def test_work_that_is_rolled_back_is_told() -> None:
+def test_work_that_is_rolled_back_is_reported() -> None:
     back = record("resumed", 2.0, step=5, samples=40, source="checkpoint")
     found = only(ledger(0, 0, 9), lost(1.0), generation(1.1, 2), back, settled(2.0, 5, "checkpoint", 4))
     assert found.done == (
@@ -79,7 +79,7 @@ def test_a_lost_spare_did_not_stop_training() -> None:
     )
 
 
-def test_a_wait_for_workers_is_told_with_its_reason() -> None:
+def test_a_wait_for_workers_is_reported_with_its_reason() -> None:
     found = only(lost(1.0), record("waiting", 1.1, reason="0 workers left", workers=0), generation(61.0, 1),
                  settled(62.0, 0))  # fmt: skip
     assert found.kind == "loss"
@@ -112,7 +112,7 @@ def test_a_coordinator_that_takes_over_in_a_running_run_is_an_incident_and_the_f
     assert incidents([first, record("over", 3.0, outcome="finished"), second]) == []
 
 
-def test_a_restart_by_the_launcher_is_told_with_or_without_a_checkpoint() -> None:
+def test_a_restart_by_the_launcher_is_reported_with_or_without_a_checkpoint() -> None:
     restart = record("restarted", 1.0, step=0, message="rank 1 was killed by SIGKILL\nmore", restarts_left=2)
     found = only(ledger(0.0, 0, 5), restart, record("resumed", 4.0, step=3, samples=24))
     assert found.what == "rank 1 was killed by SIGKILL"
@@ -121,7 +121,7 @@ def test_a_restart_by_the_launcher_is_told_with_or_without_a_checkpoint() -> Non
     assert (again.source, again.steps_lost, again.samples_redone) == ("start", 5, 40)
 
 
-def test_checkpoints_that_could_not_be_kept_or_used_are_told() -> None:
+def test_checkpoints_that_could_not_be_kept_or_used_are_reported() -> None:
     found = incidents(
         [
             record("checkpoint_failed", 1.0, step=40, tier="store", message="no answer"),
@@ -161,7 +161,7 @@ def test_a_clock_that_was_set_back_leaves_the_measured_time() -> None:
         max_size=30,
     )
 )  # fmt: skip
-def test_any_journal_can_be_told(happened: list[tuple[str, float, int]]) -> None:
+def test_any_journal_can_be_reported(happened: list[tuple[str, float, int]]) -> None:
     make = {"lost": lambda at, n: lost(at, rank=n or None), "generation": generation, "settled": settled,
             "ledger": lambda at, n: ledger(at, n, n + 1)}  # fmt: skip
     records = [make[e](at, max(1, n)) if e in make else record(e, at, step=n) for e, at, n in happened]

@@ -181,7 +181,7 @@ def test_a_run_without_replicas_has_no_policy_but_a_rate(start: Start) -> None:
     assert request_settings(folder, ["train.learning_rate=0.001"]).learning_rate == 0.001
 
 
-def test_a_run_pauses_and_goes_on(start: Start, take: Take) -> None:
+def test_a_run_pauses_and_continues(start: Start, take: Take) -> None:
     folder = start()
     with pytest.raises(BadInput, match="run poems/1 is new; there is nothing to pause"):
         pause(folder)
@@ -199,7 +199,7 @@ def test_a_run_pauses_and_goes_on(start: Start, take: Take) -> None:
         assert state_of(folder).stage == "running"
 
 
-def test_a_stop_lasts_until_somebody_starts_the_run_again(start: Start, take: Take) -> None:
+def test_a_stop_lasts_until_the_run_is_started_again(start: Start, take: Take) -> None:
     folder = start()
     request_settings(folder, ["train.learning_rate=1e-4"])
     with running(folder):
@@ -266,7 +266,7 @@ def test_undo_leaves_a_paused_run_paused(start: Start, take: Take) -> None:
     assert (undone.log_every, undone.paused) == (None, True)
 
 
-def test_a_job_file_that_says_another_policy_counts_more_than_what_was_asked(start: Start) -> None:
+def test_a_job_file_with_another_policy_overrides_earlier_requests(start: Start) -> None:
     folder = start()
     request_settings(folder, ["sync.policy=local", "train.log_every=2"])
     forget_sync(folder.path)
@@ -291,7 +291,7 @@ def test_a_request_that_is_no_request_says_so(start: Start) -> None:
         newest(folder.path)
 
 
-def test_who_waits_hears_what_the_run_took(start: Start, take: Take) -> None:
+def test_a_waiting_client_gets_what_the_run_took(start: Start, take: Take) -> None:
     folder = start()
     with running(folder):
         request = request_settings(folder, ["train.log_every=2"])
@@ -302,7 +302,7 @@ def test_who_waits_hears_what_the_run_took(start: Start, take: Take) -> None:
     assert (taken["step"], taken["changed"]) == (9, {"log_every": 2})
 
 
-def test_nobody_waits_for_a_run_that_does_not_run_or_does_not_listen(start: Start) -> None:
+def test_no_command_waits_for_a_run_that_does_not_run_or_does_not_listen(start: Start) -> None:
     folder = start()
     request = request_settings(folder, ["train.log_every=2"])
     with pytest.raises(BadInput, match="cannot apply requests"):

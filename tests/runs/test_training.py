@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_a_run_goes_on_under_the_layout_that_the_job_has(home: Path, tmp_path: Path) -> None:
+def test_a_run_continues_under_the_layout_that_the_job_has(home: Path, tmp_path: Path) -> None:
     job = job_on(tmp_path, layout={"dp": 2}, sync={"policy": "diloco"})
     folder = find_resumable(job, home)
     assert folder.name == "tiny/1"

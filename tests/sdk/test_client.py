@@ -136,7 +136,7 @@ def test_a_dry_run_says_what_would_become_of_a_request(client: Any, engine: Any)
     assert engine.of(Generate) == []
 
 
-def test_a_refusal_has_all_that_the_server_told(client: Any, gateway: Any) -> None:
+def test_a_refusal_has_all_that_the_server_reported(client: Any, gateway: Any) -> None:
     with pytest.raises(RequestRefused, match="'temperature' is 7") as raised:
         client.complete("dog", temperature=7)
     failure = raised.value
@@ -187,7 +187,7 @@ def test_an_engine_that_comes_back_answers_the_call(
     assert len(opened.time.slept) == 1
 
 
-def test_a_server_that_is_not_there_is_told(opened: Any) -> None:
+def test_a_server_that_is_not_there_is_reported(opened: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -213,7 +213,7 @@ def fill(gateway: Any, engine: Any) -> list[Any]:
     return streams
 
 
-def test_a_full_server_is_asked_again_when_it_said(
+def test_a_full_server_is_retried_after_its_retry_after(
     opened: Any, client: Any, engine: Any, gateway: Any
 ) -> None:
     streams = fill(gateway, engine)
@@ -279,7 +279,7 @@ def test_a_retried_answer_is_computed_once(
     assert len(engine.of(Generate)) == 1, "the second try got the first one's answer"
 
 
-def test_a_server_that_keeps_no_answers_is_asked_without_a_key(client: Any, engine: Any) -> None:
+def test_a_server_that_stores_no_answers_gets_no_idempotency_key(client: Any, engine: Any) -> None:
     client.complete("dog", max_tokens=1)
     client.complete("dog", max_tokens=1)
     assert len(engine.of(Generate)) == 2
@@ -288,7 +288,7 @@ def test_a_server_that_keeps_no_answers_is_asked_without_a_key(client: Any, engi
 
 
 @pytest.mark.parametrize("cut", [40, 300, 700, 1100, 1500, 1900])
-def test_a_torn_stream_goes_on_at_the_same_character(
+def test_a_torn_stream_continues_at_the_same_character(
     opened: Any, gateway: Any, proxy: Any, engine: Any, cut: int
 ) -> None:
     whole = opened.client(gateway.url).complete("春花秋月 the lazy dog", max_tokens=40).text
@@ -301,7 +301,7 @@ def test_a_torn_stream_goes_on_at_the_same_character(
     assert len({(ask.seed, ask.model) for ask in engine.of(Generate)[1:]}) == 1
 
 
-def test_a_torn_chat_goes_on_too(opened: Any, gateway: Any, proxy: Any) -> None:
+def test_a_torn_chat_continues_too(opened: Any, gateway: Any, proxy: Any) -> None:
     whole = opened.client(gateway.url).chat("the lazy dog", max_tokens=20).text
     way = proxy(gateway.url)
     way.cuts = [1700]
@@ -337,7 +337,7 @@ def test_another_text_than_the_one_begun_is_never_joined_to_it(
         list(stream)
 
 
-def test_a_stream_goes_on_at_another_site_when_one_is_killed(
+def test_a_stream_continues_at_another_site_when_one_is_killed(
     opened: Any, gateway: Any, start_gateway: Any, proxy: Any, engine: Any
 ) -> None:
     second = start_gateway()
@@ -395,7 +395,7 @@ def test_sites_of_one_rank_share_the_calls(opened: Any, gateway: Any, proxy: Any
     assert all(way.met for way in ways)
 
 
-def test_a_key_opens_a_guarded_service_and_none_is_told_what_to_do(
+def test_a_key_opens_a_guarded_service_and_a_missing_one_is_explained(
     opened: Any, guarded: Any, given_keys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WINDLASS_KEY", raising=False)

@@ -134,7 +134,7 @@ def test_wherever_a_stream_is_cut_the_joined_text_is_the_undisturbed_one(
     assert len({ask["seed"] for ask in script.bodies}) == 1
 
 
-def test_the_version_that_began_an_answer_is_asked_again() -> None:
+def test_the_version_that_began_an_answer_is_retried() -> None:
     whole = streamed(["once", " upon"])
     script = Script(whole, [len(whole) // 3, 10], 50)
     assert "".join(script.run(answers().stream("x").call)) == "once upon"
@@ -272,14 +272,14 @@ def test_a_server_that_asks_for_too_much_patience_is_not_waited_for() -> None:
     assert decide(Retries(), failure, tried=1, left_s=None, draw=0, elsewhere=True) == 0.0
 
 
-def test_a_proxy_in_between_is_told_from_a_server_of_ours() -> None:
+def test_a_proxy_in_between_is_distinguished_from_a_server_of_ours() -> None:
     failure = failure_of(502, {}, b"<html>Bad Gateway</html>", "http://a")
     assert isinstance(failure, ServiceFailed)
     assert "is not a Windlass server" in failure.message
     assert decide(Retries(), failure, tried=1, left_s=None, draw=0) is not None
 
 
-def test_the_server_is_told_what_is_left_of_the_deadline() -> None:
+def test_the_server_gets_what_is_left_of_the_deadline() -> None:
     deadlines: list[str | None] = []
 
     class Slow(Script):
@@ -386,14 +386,14 @@ def test_no_site_rests_longer_than_the_bound(failures: int, now: float) -> None:
     assert health.rests_until <= now + circuit.max_rest_s or math.isinf(health.rests_until)
 
 
-def test_a_site_that_is_busy_or_rests_is_asked_last_but_asked() -> None:
+def test_a_busy_or_resting_site_is_tried_last() -> None:
     circuit = Circuit(trip=1)
     known = {"http://a": failed(SiteMemory(), circuit, 0), "http://b": busy(SiteMemory(), 0, 5)}
     found = order([A, B, C], known, circuit, now=1, draws=[0.1, 0.2, 0.3])
     assert [site.url for site in found] == ["http://c", "http://b", "http://a"]
 
 
-def test_what_an_error_event_tells_is_all_there() -> None:
+def test_what_an_error_event_reports_is_all_there() -> None:
     from windlass.sdk.failures import failure_from_body
 
     failure = failure_from_body(

@@ -77,7 +77,7 @@ def test_a_stream_that_breaks_off_for_good_is_not_an_end(opened: Any, stranger: 
         next(watched)
 
 
-def test_a_run_is_told_with_names(jobs: Any, start: Start, tell: Tell) -> None:
+def test_a_run_is_reported_with_names(jobs: Any, start: Start, tell: Tell) -> None:
     folder = start()
     tell(folder, event="step", step=30, loss=2.5, tokens_per_s=9.0)
     (run,) = jobs.list()
@@ -109,7 +109,7 @@ def test_a_run_is_changed(jobs: Any, start: Start) -> None:
         assert jobs.stop("poems")["stop"]
 
 
-def test_a_torn_watch_goes_on_behind_the_last_record(
+def test_a_torn_watch_continues_behind_the_last_record(
     opened: Any, control: tuple[str, str], start: Start, tell: Tell, proxy: Any
 ) -> None:
     folder = start()
@@ -124,7 +124,9 @@ def test_a_torn_watch_goes_on_behind_the_last_record(
     assert way.met >= 4
 
 
-def test_who_waits_hears_of_the_end(opened: Any, control: tuple[str, str], start: Start, tell: Tell) -> None:
+def test_a_waiting_client_gets_the_end(
+    opened: Any, control: tuple[str, str], start: Start, tell: Tell
+) -> None:
     folder = start()
     tell(folder, event="step", step=1, steps=100, loss=3.0)
     jobs = opened.jobs(*control)
@@ -212,7 +214,7 @@ JOB: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_a_plan_is_asked_for_and_read(opened: Any, control: tuple[str, str], tmp_path: Any) -> None:
+def test_a_plan_is_requested_and_read(opened: Any, control: tuple[str, str], tmp_path: Any) -> None:
     plans = opened.plans(*control)
     plan = plans.ask(JOB, fleet="16xH100-SXM5", sizes="Llama-3.1-8B", search="greedy")
     assert plan.is_solved

@@ -33,7 +33,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Supervis
         yield [first, second]
 
 
-def test_a_sampled_text_goes_on_over_torn_connections_and_at_another_service(
+def test_a_sampled_text_continues_over_torn_connections_and_at_another_service(
     blocking: Any, services: list[Supervisor], proxy: Any
 ) -> None:
     first, second = (service.url for service in services)

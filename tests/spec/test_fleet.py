@@ -49,7 +49,7 @@ def test_words_say_how_many_devices(words: str, groups: list[tuple[int, int]]) -
     assert [(group.count, group.devices) for group in fleet_of(words).machines] == groups
 
 
-def test_a_price_beside_the_fleet_holds_for_all() -> None:
+def test_a_price_next_to_the_fleet_holds_for_all() -> None:
     assert {group.prices for group in fleet_of("8xH100+8xA100", 2.0).machines} == {(2.0, 2.0)}
 
 
@@ -67,7 +67,7 @@ def test_a_price_beside_the_fleet_holds_for_all() -> None:
         ("pue = 0.5\nmachines = [{device = 'T4'}]", "pue"),
     ],
 )
-def test_mistakes_in_a_file_are_told_by_name(tmp_path: Path, text: str, reason: str) -> None:
+def test_mistakes_in_a_file_are_reported_by_name(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "fleet.toml"
     path.write_text(text)
     with pytest.raises(AskedWrongly, match=r"fleet\.toml") as told:

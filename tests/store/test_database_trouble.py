@@ -62,7 +62,7 @@ def test_a_database_with_a_torn_page_is_damaged(file: Path) -> None:
         opened(file).read("SELECT sum(length(text)), count(*) FROM notes WHERE text LIKE 'x%'")
 
 
-def test_a_lock_that_is_held_too_long_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_held_too_long_is_reported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_sqlite, "PATIENCE_S", 0.1)
     database = opened(file)
     holder = sqlite3.connect(file, isolation_level=None)
@@ -105,7 +105,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True, timeout=10)
 
 
-def test_a_full_disk_is_told_and_takes_nothing_that_was_committed(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_takes_nothing_that_was_committed(small_disk: Path) -> None:
     database = opened(small_disk / "service.db")
     kept: list[int] = []
 
@@ -141,7 +141,7 @@ def test_a_url_that_names_no_database_is_refused_without_repeating_it(url: str, 
     assert "hushhush" not in str(caught.value)
 
 
-def test_a_server_that_went_away_is_told_and_is_used_again_when_it_is_back(postgres: Any) -> None:
+def test_a_server_that_went_away_is_reported_and_is_used_again_when_it_is_back(postgres: Any) -> None:
     database = open_database(postgres.new_database(), [NOTES])
     database.write("INSERT INTO notes VALUES ('kept', '')")
     before = known_revision(database)

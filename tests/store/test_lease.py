@@ -24,7 +24,7 @@ while True:
 """
 
 
-def test_of_all_who_create_a_file_one_is_told_that_it_did(place: StoreDir) -> None:
+def test_of_all_that_create_a_file_one_learns_that_it_did(place: StoreDir) -> None:
     assert place.create("it", b"first")
     assert not place.create("it", b"second")
     assert place.read("it") == b"first"
@@ -70,7 +70,7 @@ def test_one_who_resigns_is_followed_at_once_and_abstains(place: StoreDir) -> No
     assert second.step(0.2)
 
 
-def test_one_who_resigned_leads_again_when_nobody_else_does(place: StoreDir) -> None:
+def test_a_candidate_that_resigned_leads_again_when_no_other_does(place: StoreDir) -> None:
     lease = Lease(place, "one", "")
     lease.step(0.0)
     lease.resign(0.0)
@@ -78,7 +78,7 @@ def test_one_who_resigned_leads_again_when_nobody_else_does(place: StoreDir) -> 
     assert lease.epoch == 2
 
 
-def test_whoever_knows_that_the_holder_is_dead_lets_go_for_it(place: StoreDir) -> None:
+def test_a_process_that_knows_that_the_holder_is_dead_releases_its_lease(place: StoreDir) -> None:
     first, second = Lease(place, "one", ""), Lease(place, "two", "")
     first.step(0.0)
     vacate(place, "somebody else")

@@ -56,7 +56,7 @@ def test_objects_without_manifest_are_nothing_and_go_away(place: StoreDir, tmp_p
     assert len(place.names("objects")) == 1
 
 
-def test_a_push_that_is_stopped_leaves_no_directory_and_goes_on_where_it_was(
+def test_a_push_that_is_stopped_leaves_no_directory_and_continues_where_it_was(
     place: StoreDir, tmp_path: Path
 ) -> None:
     one, mirror = finished(tmp_path / "one", b=b"12345", a=b"678"), Mirror(place)

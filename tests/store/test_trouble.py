@@ -57,7 +57,7 @@ def test_a_listing_shows_what_was_just_written_and_not_what_was_removed(there: S
         assert len(there.names("a")) == 19 - number
 
 
-def test_listings_go_on_past_a_thousand(there: StoreDir) -> None:
+def test_listings_continue_past_a_thousand(there: StoreDir) -> None:
     names = [f"n/{number:04d}" for number in range(1005)]
 
     def write(part: list[str]) -> None:

@@ -88,7 +88,7 @@ class Slow(StoreDir):
         return super().sizes(prefix)
 
 
-def test_a_store_that_falls_behind_gets_the_newest_and_is_told_what_it_missed(
+def test_a_store_that_falls_behind_gets_the_newest_and_is_reported_what_it_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass.store.uploads.StoreDir", Slow)
@@ -110,7 +110,7 @@ def test_a_store_that_falls_behind_gets_the_newest_and_is_told_what_it_missed(
     ]
 
 
-def test_a_store_that_fails_is_asked_again_until_it_works(
+def test_a_store_that_fails_is_retried_until_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = iter(range(3))
@@ -144,7 +144,7 @@ def test_a_newer_one_takes_the_place_of_one_that_fails(tmp_path: Path) -> None:
     assert told.outcomes()[-1] == ("step-00000002", "sent")
 
 
-def test_a_directory_that_is_damaged_or_gone_is_told_and_given_up(tmp_path: Path) -> None:
+def test_a_directory_that_is_damaged_or_gone_is_reported_and_given_up(tmp_path: Path) -> None:
     told = Told()
     uploads = uploads_to(str(tmp_path / "there"), told)
     damaged = step(tmp_path, 1)

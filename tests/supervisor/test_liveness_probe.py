@@ -59,7 +59,7 @@ def test_a_replica_that_hangs_up_and_cannot_be_reached_is_silent(
         until(lambda: pulse.silent_s >= 0.75)
 
 
-def test_time_in_which_nobody_listened_is_no_silence(
+def test_time_without_a_listener_is_no_silence(
     server: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one who feels the pulse stands still between a ping and the answer, which has come meanwhile."""

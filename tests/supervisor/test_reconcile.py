@@ -111,7 +111,7 @@ def test_a_doubt_makes_the_patience_with_a_silent_replica_shorter() -> None:
     assert is_frozen(10.0, suspected=False)
 
 
-def test_gateways_are_told_versions_by_weight_and_only_replicas_that_can_be_asked() -> None:
+def test_gateways_get_versions_by_weight_and_only_replicas_that_serve() -> None:
     aliased = ReplicaGroup((Item("a@1", Path("/m1"), ("prod",), {"poet": Path("/p")}),), 2, weight=0.9)
     wanted = DesiredService(
         (aliased, group("a@2", weight=0.1), group("a@3", weight=0.0, shadow=0.5)), ("a@3",)

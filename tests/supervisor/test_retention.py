@@ -54,7 +54,9 @@ def test_nothing_leaves_unless_the_operator_says_so(state: Database) -> None:
     assert len(targets(state)) == 3
 
 
-def test_a_damaged_log_is_left_as_it_is_and_told(state: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_left_as_it_is_and_reported(
+    state: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     state.write("UPDATE audit SET who = 'eve' WHERE number = 1")
     retention = Retention(state, keep_audit_s=DAY_S, clock=lambda: NOW_S)
     retention.decide(VIEW, 0.0)

@@ -22,7 +22,7 @@ def pairs(args: list[str], option: str) -> list[str]:
     return [args[place + 1] for place, arg in enumerate(args) if arg == option]
 
 
-def test_several_models_and_their_adapters_are_told_to_the_engine() -> None:
+def test_several_models_and_their_adapters_are_passed_to_the_engine() -> None:
     other = Item("b", Path("/b"), adapters={"poet": Path("/p")})
     offer = ServiceSpec("a@2", Path("/a"), Serve(memory="1GiB"), others=(other,))  # type: ignore[arg-type]
     module, args = engine_command(offer.items, offer.serve, SOCKET, 3)
@@ -47,7 +47,7 @@ def test_vllm_serves_one_model_at_a_time() -> None:
         engine_command(items, Serve(engine="vllm"), SOCKET, 1)
 
 
-def test_a_gateway_learns_from_its_supervisor_and_from_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
+def test_a_gateway_gets_its_settings_from_its_supervisor_and_from_a_private_file(tmp_path: Path) -> None:
     file = write_settings(Serve(state="postgresql://u:secret@db/w"), tmp_path / "serve.json")
     args = gateway_args("gateway-1", SOCKET, file, Path("/figures"))
     assert pairs(args, "--supervisor") == [str(SOCKET)]

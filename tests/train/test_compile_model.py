@@ -34,7 +34,7 @@ def test_a_compiled_run_learns_the_same(tmp_path: Path, make_run: Callable[..., 
     assert compiled == pytest.approx(plain, rel=1e-4)
 
 
-def test_without_a_compiler_the_run_goes_on_plainly_and_says_so(
+def test_without_a_compiler_the_run_continues_plainly_and_says_so(
     tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch._inductor.config as inductor

@@ -158,7 +158,7 @@ def test_curves_can_be_looked_at_in_tensorboard(tmp_path: Path, make_run: Callab
     assert board.Scalars("validation/loss")
 
 
-def test_only_as_many_checkpoints_are_kept_as_asked(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+def test_only_as_many_checkpoints_are_kept_as_requested(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     folder = start(tmp_path / "run", make_run(train={"checkpoint_every": 2, "checkpoint_keep": 2}))
     assert train(folder, never)
     assert [p.name for p in committed(folder / "checkpoints")] == ["step-00000010", "step-00000012"]

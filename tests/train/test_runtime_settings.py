@@ -92,7 +92,7 @@ def test_lengths_and_rates_change_at_once(tmp_path: Path, make_run: MakeRun) -> 
     assert [e["step"] for e in events(folder, "evaluation")] == [6, 8, 9]
 
 
-def test_a_paused_run_waits_and_takes_what_it_is_asked_meanwhile(tmp_path: Path, make_run: MakeRun) -> None:
+def test_a_paused_run_waits_and_takes_requests_meanwhile(tmp_path: Path, make_run: MakeRun) -> None:
     folder = start(tmp_path / "run", make_run())
     pauses = {"at_3": {"paused": True}, "at_5": {"paused": True, "log_every": 3}, "at_7": {"log_every": 3}}
     assert train(folder, Person(folder, **pauses))
@@ -120,7 +120,7 @@ def steps_of(folder: Path) -> list[tuple[int, Path]]:
     return [(int(path.name.removeprefix("step-")), path) for path in committed(folder / "checkpoints")]
 
 
-def test_a_resumed_run_goes_on_as_it_was_asked_and_tells_nothing_twice(
+def test_a_resumed_run_keeps_its_settings_and_reports_nothing_twice(
     tmp_path: Path, make_run: MakeRun
 ) -> None:
     folder = start(tmp_path / "run", make_run())
@@ -133,9 +133,7 @@ def test_a_resumed_run_goes_on_as_it_was_asked_and_tells_nothing_twice(
     assert [e["step"] for e in events(folder, "step")] == [1, 2, 5, 9, 10, 12]  # 9 is after a checkpoint
 
 
-def test_what_is_asked_of_a_run_that_stands_still_is_told_when_it_goes_on(
-    tmp_path: Path, make_run: MakeRun
-) -> None:
+def test_a_request_to_a_paused_run_is_reported_when_it_continues(tmp_path: Path, make_run: MakeRun) -> None:
     folder = start(tmp_path / "run", make_run())
     looks = iter(range(1, 100))
     person = Person(folder, at_2={"log_every": 5, "checkpoint_every": 2})

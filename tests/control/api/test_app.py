@@ -87,7 +87,7 @@ def running(folder: RunFolder) -> Iterator[None]:
         yield
 
 
-def test_only_health_is_told_without_a_key(served: Served) -> None:
+def test_only_health_is_reported_without_a_key(served: Served) -> None:
     paths = served.http.get("/openapi.json").json()["paths"]
     with httpx.Client(base_url=served.url) as stranger:
         assert stranger.get("/healthz").json() == {"status": "ok"}
@@ -135,7 +135,7 @@ def test_a_page_from_elsewhere_is_refused(served: Served) -> None:
     assert served.refused("GET", "/v1/jobs", headers={"host": "evil.example"}) == (403, "foreign_host")
 
 
-def test_a_run_is_told_as_the_command_line_tells_it(served: Served, start: Start, tell: Tell) -> None:
+def test_a_run_is_reported_as_the_command_line_reports_it(served: Served, start: Start, tell: Tell) -> None:
     folder = start()
     tell(folder, event="step", step=30, loss=float("nan"), tokens_per_s=9.0)
     told = served.http.get(RUN).json()
@@ -178,7 +178,7 @@ def test_an_elastic_run_is_scaled_and_any_other_is_not(served: Served, start: St
     assert (asked["workers"], asked["by"]) == (3, "ada")
 
 
-def test_the_account_of_a_run_is_told(served: Served, start: Start, tell: Tell) -> None:
+def test_the_account_of_a_run_is_reported(served: Served, start: Start, tell: Tell) -> None:
     folder = start()
     spent = {"compute": 3.0, "communication": 1.0}
     tell(folder, event="started", time=100.0)
@@ -268,7 +268,7 @@ def test_the_journal_is_read_in_parts(served: Served, start: Start, tell: Tell) 
         assert len(jobs.journal("poems", after=1)) == 4
 
 
-def test_who_watches_hears_every_record_until_the_run_ends(served: Served, start: Start, tell: Tell) -> None:
+def test_a_watcher_gets_every_record_until_the_run_ends(served: Served, start: Start, tell: Tell) -> None:
     folder = start()
     tell(folder, event="step", step=1)
     with Jobs(served.url, served.key) as jobs:
@@ -280,7 +280,7 @@ def test_who_watches_hears_every_record_until_the_run_ends(served: Served, start
         assert list(watched) == []
 
 
-def test_a_watcher_that_comes_back_goes_on_where_it_was(served: Served, start: Start, tell: Tell) -> None:
+def test_a_watcher_that_comes_back_continues_where_it_was(served: Served, start: Start, tell: Tell) -> None:
     folder = start()
     for step in range(3):
         tell(folder, event="step", step=step)

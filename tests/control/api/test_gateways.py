@@ -110,7 +110,7 @@ def test_keys_of_the_home_do_not_open_the_socket_and_the_gateways_key_opens_noth
     assert ControlKeys(tmp_path).find(TOKEN) is None
 
 
-def test_versions_are_told_with_their_lineage(http: httpx.Client, models: Registry) -> None:
+def test_versions_are_reported_with_their_lineage(http: httpx.Client, models: Registry) -> None:
     models.promote("poems@2")
     told = http.get("/v1/models").json()["models"]
     assert told == [http.get("/v1/models/poems").json()]
@@ -154,7 +154,7 @@ def test_what_cannot_be_promoted_is_refused(
     assert models.aliases("poems") == {}
 
 
-def test_a_model_that_is_not_there_is_told_with_the_nearest(http: httpx.Client, models: Registry) -> None:
+def test_a_model_that_is_not_there_is_reported_with_the_nearest(http: httpx.Client, models: Registry) -> None:
     answer = http.get("/v1/models/peoms")
     assert refused(answer)[:2] == (404, "model_not_found")
     assert "did you mean 'poems'" in answer.json()["error"]["hint"]
@@ -269,9 +269,7 @@ def test_a_planner_that_dies_is_replaced(http: httpx.Client, app: FastAPI) -> No
 
 
 @pytest.mark.slow
-def test_a_planner_that_nobody_asks_any_more_is_ended_and_comes_back(
-    http: httpx.Client, app: FastAPI
-) -> None:
+def test_an_idle_planner_is_ended_and_started_again(http: httpx.Client, app: FastAPI) -> None:
     kept, app.state.planners = app.state.planners, Planners(workers=1, idle_s=0.01)
     try:
         for _ in range(2):

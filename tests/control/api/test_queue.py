@@ -132,7 +132,7 @@ def test_the_same_request_sent_twice_is_one_job(served: Served) -> None:
         assert (other.status_code, other.json()["error"]["code"]) == (400, "refused")
 
 
-def test_a_stop_and_a_priority_are_written_for_whoever_leads(served: Served) -> None:
+def test_a_stop_and_a_priority_are_written_for_any_leader(served: Served) -> None:
     with served.queue() as queue:
         queue.submit(JOB)
         assert queue.set_priority("poems", 9)["priority"] == 9
@@ -208,7 +208,7 @@ def test_shares_are_set_by_administrators(served: Served) -> None:
     assert (share.weight, share.quota.cores, share.max_jobs) == (2.0, 8.0, 4)
 
 
-def test_pages_go_on_where_the_last_one_ended(served: Served) -> None:
+def test_pages_continue_where_the_last_one_ended(served: Served) -> None:
     with served.queue() as queue, served.http() as http:
         for number in range(5):
             queue.submit(JOB, name=f"j{number}")

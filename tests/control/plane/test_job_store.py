@@ -86,7 +86,7 @@ def test_pages_hold_every_job_once(records: JobStore) -> None:
     assert records.counts("bob") == {"queued": 4}
 
 
-def test_an_owner_changes_wishes_and_the_leader_phases_without_loss(records: JobStore) -> None:
+def test_an_owner_changes_the_desired_state_and_the_leader_phases_without_loss(records: JobStore) -> None:
     ledger = led(records)
     entry, _ = records.submit(submission("poems"))
     records.set_priority(entry.uid, 7, "ada")

@@ -59,7 +59,7 @@ def test_what_is_seen_decides_what_it_is_and_what_is_done(
     assert next_phase(found, seen, NOW_S + 1) is found or (phase, seen) == ("running", None)
 
 
-def test_a_failure_is_told_with_its_log() -> None:
+def test_a_failure_is_reported_with_its_log() -> None:
     assert (
         next_phase(entry("running"), standing("done", "failed"), NOW_S).reason == "part 1 why; its log: /log"
     )
@@ -70,7 +70,7 @@ def test_a_job_that_is_gone_again_and_again_has_failed() -> None:
     assert (after.phase, after.reason.partition(" times")[0][-2:]) == ("failed", str(MAX_GONE))
 
 
-def test_another_number_of_members_is_launched_and_what_belongs_to_nobody_is_stopped() -> None:
+def test_another_number_of_members_is_launched_and_orphans_are_stopped() -> None:
     assert action_for(entry("running", members=1), standing("running", "running")) == "launch"
     assert action_for(None, standing("running")) == "stop"
     assert action_for(None, standing("running", stopping=True)) is None

@@ -106,7 +106,7 @@ def test_jobs_run_to_their_end_and_their_groups_are_removed(database: Database) 
     assert set(world.ends.values()) == {1}
 
 
-def test_a_higher_priority_takes_the_room_and_the_other_goes_on_from_what_it_saved(
+def test_a_higher_priority_takes_the_machines_and_the_other_continues_from_its_checkpoint(
     database: Database,
 ) -> None:
     filled(database, JOBS)
@@ -274,7 +274,7 @@ def test_what_no_backend_can_run_fails_with_the_reason(database: Database) -> No
     )
 
 
-def test_an_elastic_job_goes_on_with_as_many_members_as_are_decided(database: Database) -> None:
+def test_an_elastic_job_continues_with_as_many_members_as_are_decided(database: Database) -> None:
     records = filled(database, [submission("a", work=9, members=3)])
     world = World()
     wanted = [1]

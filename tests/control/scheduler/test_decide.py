@@ -33,7 +33,7 @@ def test_higher_priority_goes_first() -> None:
     assert decisions[low.key].reason.startswith("waits for room for 4 members")
 
 
-def test_those_behind_a_higher_priority_are_told_so() -> None:
+def test_jobs_behind_a_higher_priority_learn_so() -> None:
     world = World(machines(1))
     world.submit(ask(members=3), 1e9)
     world.step()
@@ -64,7 +64,7 @@ def test_more_jobs_at_once_than_allowed_wait() -> None:
     assert told(world.step())[second.key].reason.startswith("'a' may run 1 jobs at once: a/")
 
 
-def test_what_can_never_run_is_told_so_and_keeps_nobody_waiting() -> None:
+def test_a_job_that_can_never_run_is_reported_and_delays_no_other() -> None:
     world = World(machines(2), {"b": TenantQuota("b", quota=QuotaLimit(cores=2))})
     huge = world.submit(ask(need=MemberResources(5.0)))
     many = world.submit(ask(members=9))
@@ -108,7 +108,7 @@ def test_pack_takes_the_tightest_machine_and_spread_one_member_each() -> None:
     assert sorted(world.placed["a/z"].nodes) == ["m001", "m001", "m002"]
 
 
-def test_an_elastic_job_starts_smaller_and_grows_when_nobody_waits() -> None:
+def test_an_elastic_job_starts_smaller_and_grows_when_no_job_waits() -> None:
     world = World(machines(1))
     first = world.submit(ask("b", 3), 1000)
     world.step()
@@ -232,7 +232,7 @@ def test_room_of_members_that_are_still_to_be_placed_is_not_given_away() -> None
     assert decisions[late.key].what == "hold"
 
 
-def test_nobody_waits_for_the_room_of_a_service() -> None:
+def test_no_job_waits_for_the_capacity_of_a_service() -> None:
     """Machines that a service holds are of no use to a gang that is next in line."""
     world = World(machines(3))
     world.submit(ask("s", 4, endless=True, preemptible=False, placement="pack"))

@@ -123,7 +123,9 @@ def test_nothing_waits_that_fits_unless_room_or_quota_is_kept_for_another(world:
 
 @settings(max_examples=20)
 @given(worlds(), seeds)
-def test_nobody_passes_a_job_of_higher_priority_that_could_have_had_the_room(world: World, seed: int) -> None:
+def test_no_job_passes_one_of_higher_priority_that_could_have_had_the_capacity(
+    world: World, seed: int
+) -> None:
     for before, decisions in play(world, random.Random(seed)):
         rank = {key: _priority(before, each) for key, each in world.waiting.items()}
         for decision in decisions:
@@ -145,7 +147,7 @@ def _priority(world: World, ask: PendingJob) -> int:
 
 @settings(max_examples=20)
 @given(worlds(), seeds)
-def test_preemption_frees_enough_and_nobody_too_many(world: World, seed: int) -> None:
+def test_preemption_frees_enough_and_preempts_no_job_too_many(world: World, seed: int) -> None:
     chance = random.Random(seed)
     for _ in play(world, chance, arrivals=1.5):
         pass

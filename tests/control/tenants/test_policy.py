@@ -138,6 +138,6 @@ def test_a_tenant_with_a_quota_says_what_it_needs(ground: TenantPaths) -> None:
         settled(sourced("data"), ground, quota=TenantResourceQuota(memory=1 << 30))
 
 
-def test_a_priority_that_was_granted_may_be_asked_for(ground: TenantPaths) -> None:
+def test_a_priority_that_was_granted_may_be_requested(ground: TenantPaths) -> None:
     job = Job.model_validate({"name": "j", "cluster": {"priority": 5}})
     assert settled(job, ground, priority=5) == job

@@ -49,7 +49,7 @@ def test_every_tenant_has_a_user_of_its_own_for_ever(registry: TenantRegistry) -
     assert registry.context("default").uid is None
 
 
-def test_walls_are_what_a_tenant_is_allowed(registry: TenantRegistry) -> None:
+def test_the_sandbox_follows_from_a_tenants_allowance(registry: TenantRegistry) -> None:
     allowed = Allowance(
         quota=TenantResourceQuota(cores=2, memory=9, disk=7, log=4096, processes=64), credentials={"A": "s/k"}
     )

@@ -173,7 +173,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return seen
 
 
-def test_one_who_finds_the_room_taken_by_a_fetch_waits_for_it(
+def test_a_reader_that_finds_the_space_taken_by_a_fetch_waits_for_it(
     store: Path, folder: Path, waits: threading.Event
 ) -> None:
     """The room for one shard is taken by a part that another process, played by us, is filling."""
@@ -316,7 +316,7 @@ def test_a_cache_that_is_removed_under_way_begins_anew(store: Path, folder: Path
     assert here(folder) == [0]
 
 
-def test_shards_of_a_corpus_that_nobody_has_open_go_first(store: Path, folder: Path) -> None:
+def test_shards_of_a_corpus_that_is_not_open_are_evicted_first(store: Path, folder: Path) -> None:
     old = cache_on(store, folder, policy="mru", corpus="b" * 64)
     for number in (5, 6, 7):
         read(old, number)
@@ -374,7 +374,7 @@ def test_an_expectation_that_is_over_holds_nothing(store: Path, folder: Path) ->
     until(lambda: not any(map(is_held, folder.glob("*/*.shard"))))
 
 
-def test_an_expectation_that_fails_is_told_by_the_read(erring: str, folder: Path) -> None:
+def test_an_expectation_that_fails_is_reported_by_the_read(erring: str, folder: Path) -> None:
     cache = cache_on(erring, folder, shards=4)
     ahead = Ahead(cache)
     Erring.lies = 2

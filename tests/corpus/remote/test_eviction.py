@@ -80,7 +80,7 @@ def test_no_more_goes_than_room_is_needed_for(kind: str, trace: list[str]) -> No
 
 
 @given(kinds, st.lists(names), st.lists(names))
-def test_a_policy_goes_on_from_its_state_as_if_unbroken(
+def test_a_policy_continues_from_its_state_as_if_unbroken(
     kind: str, past: list[str], future: list[str]
 ) -> None:
     policy = POLICIES[kind](LIMIT)

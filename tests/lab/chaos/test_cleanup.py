@@ -18,11 +18,11 @@ def gone_pid() -> int:
     return process.pid
 
 
-def test_a_clean_house_has_no_leftovers(tmp_path: Path) -> None:
+def test_a_clean_machine_has_no_leftovers(tmp_path: Path) -> None:
     assert clean(tmp_path) == []
 
 
-def test_processes_of_a_storm_that_was_killed_are_ended(tmp_path: Path) -> None:
+def test_processes_of_an_experiment_that_was_killed_are_ended(tmp_path: Path) -> None:
     folder = tmp_path / "chaos" / str(gone_pid())
     folder.mkdir(parents=True)
     left = subprocess.Popen(["sleep", "600"])
@@ -41,7 +41,7 @@ def test_processes_of_a_storm_that_was_killed_are_ended(tmp_path: Path) -> None:
             process.wait()
 
 
-def test_a_storm_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+def test_a_running_experiment_is_left_alone(tmp_path: Path) -> None:
     living = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "windlass"])
     try:
         folder = tmp_path / "chaos" / str(living.pid)
@@ -53,7 +53,7 @@ def test_a_storm_that_goes_on_is_left_alone(tmp_path: Path) -> None:
         living.wait()
 
 
-def test_networks_of_a_storm_that_was_killed_are_removed(tmp_path: Path) -> None:
+def test_networks_of_an_experiment_that_was_killed_are_removed(tmp_path: Path) -> None:
     if why_no_network() is not None:
         pytest.skip(why_no_network() or "")
     name = f"wlc{gone_pid()}"

@@ -111,7 +111,7 @@ def test_a_store_in_trouble_refuses_some_and_keeps_what_it_took(tmp_path: Path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["filer.port.grpc", "s3.port"])
-def test_a_port_that_somebody_takes_meanwhile_is_left_to_them(
+def test_a_port_that_another_process_takes_meanwhile_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, name: str
 ) -> None:
     find, found = storage._ports, list[dict[str, int]]()

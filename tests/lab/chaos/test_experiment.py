@@ -16,7 +16,7 @@ def quiet(_line: str) -> None:
     pass
 
 
-def test_a_watch_hears_every_whole_line_once(tmp_path: Path) -> None:
+def test_a_watch_gets_every_whole_line_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     watch = JournalWatch(path)
     assert watch.poll(0.0) == []
@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storms, "time", Clock())
 
 
-def test_a_storm_strikes_heals_and_knows_what_was_there(target: ChaosTarget) -> None:
+def test_an_experiment_injects_heals_and_knows_the_state_before(target: ChaosTarget) -> None:
     schedule = [ScheduledFault(0.0, "freeze", 0.2, 1), ScheduledFault(0.1, "kill", 5.0, 2)]
     experiment = inject_faults(
         target,
@@ -67,7 +67,7 @@ def test_a_storm_strikes_heals_and_knows_what_was_there(target: ChaosTarget) -> 
     assert experiment.misses == []
 
 
-def test_a_storm_that_breaks_off_leaves_nobody_frozen(target: ChaosTarget) -> None:
+def test_an_experiment_that_breaks_off_leaves_no_process_frozen(target: ChaosTarget) -> None:
     calls = itertools.count()
 
     def broken() -> bool:
@@ -88,7 +88,7 @@ def test_a_storm_that_breaks_off_leaves_nobody_frozen(target: ChaosTarget) -> No
     assert psutil.STATUS_STOPPED not in states
 
 
-def test_a_fault_that_finds_nobody_is_missed_with_its_reason(
+def test_a_fault_without_a_target_is_missed_with_its_reason(
     target: ChaosTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storms, "PATIENCE_S", 0.05)

@@ -56,7 +56,7 @@ def read(path: Path, *overrides: str) -> Job:
     return read_job(path, overrides)
 
 
-def test_a_storm_decides_the_length_and_the_name_of_the_job(job: Path) -> None:
+def test_an_experiment_decides_the_length_and_the_name_of_the_job(job: Path) -> None:
     asked = ChaosRequest(read(job, "train.tokens=1M"), workers=4, spares=2)
     made = trial_job(asked, 70)
     assert (made.name, made.train.steps, made.train.tokens) == ("tiny-chaos", 70, None)
@@ -127,7 +127,7 @@ def nothing_is_left(pid: int, family: list[psutil.Process]) -> bool:
 
 
 @pytest.mark.slow
-def test_an_interrupted_storm_leaves_nothing_behind(job: Path, tmp_path: Path) -> None:
+def test_an_interrupted_experiment_leaves_nothing_behind(job: Path, tmp_path: Path) -> None:
     needs_machines()
     with started(job, tmp_path / "home") as command:
         await_steps(tmp_path / "home", command)
@@ -139,7 +139,7 @@ def test_an_interrupted_storm_leaves_nothing_behind(job: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_what_a_killed_storm_leaves_behind_is_removed(job: Path, tmp_path: Path) -> None:
+def test_what_a_killed_experiment_leaves_behind_is_removed(job: Path, tmp_path: Path) -> None:
     needs_machines()
     with started(job, tmp_path / "home") as command:
         await_steps(tmp_path / "home", command)

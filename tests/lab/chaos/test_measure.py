@@ -52,7 +52,7 @@ def test_a_blackout_is_detected_when_the_last_loss_is_written() -> None:
     assert answer == FaultResponse(pytest.approx(0.4), None)
 
 
-def test_a_loss_that_nobody_wrote_is_not_detected() -> None:
+def test_a_loss_without_a_record_is_not_detected() -> None:
     journal = [seen(10.1, "lost", worker="a")]
     assert answer_to(strike("blackout", 10.0, "a", "b"), journal).detection_s is None
 

@@ -72,7 +72,7 @@ class Talk:
 
 
 @pytest.mark.slow
-def test_a_cut_silences_a_connection_without_closing_it_and_a_mended_one_goes_on(network: Network) -> None:
+def test_a_cut_silences_a_connection_without_closing_it_and_a_mended_one_continues(network: Network) -> None:
     talk = Talk(network, 0, 1)
     try:
         assert talk.ask() == "ping"

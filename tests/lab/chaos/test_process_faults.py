@@ -86,7 +86,7 @@ def test_a_slow_worker_runs_a_share_of_every_period(target: ChaosTarget) -> None
     wait_stopped(process, stopped=False)
 
 
-def test_a_blackout_takes_everybody_but_the_coordinator(target: ChaosTarget) -> None:
+def test_a_blackout_hits_all_processes_but_the_coordinator(target: ChaosTarget) -> None:
     before = {worker.worker: process_of(target, worker.worker) for worker in target.workers()}
     fault = process_faults.blackout(target, dice())
     assert len(fault.workers) == 3
@@ -107,7 +107,7 @@ def test_the_leading_coordinator_is_killed_or_frozen(target: ChaosTarget) -> Non
     wait_dead(leader)
 
 
-def test_a_process_of_somebody_else_is_never_hit(target: ChaosTarget) -> None:
+def test_a_process_of_another_run_is_never_hit(target: ChaosTarget) -> None:
     """As when members.json is old and its numbers have been given to others."""
     body = json.loads((target.run / "members.json").read_text())
     for worker in body["workers"]:
@@ -119,7 +119,7 @@ def test_a_process_of_somebody_else_is_never_hit(target: ChaosTarget) -> None:
         process_faults.blackout(target, dice())
 
 
-def test_nobody_is_hit_before_a_coordinator_says_who_is_there(tmp_path: Path) -> None:
+def test_no_process_is_hit_before_a_coordinator_reports_the_members(tmp_path: Path) -> None:
     with pytest.raises(NothingToHit):
         process_faults.kill(ChaosTarget(tmp_path, list), dice())
 

@@ -81,7 +81,7 @@ def test_a_report_has_the_figures_of_its_faults() -> None:
     assert figures["throughput_vs_calm"] == pytest.approx(361 / 400, abs=1e-4)
 
 
-def test_a_report_tells_machines_and_people_the_same() -> None:
+def test_a_report_reports_machines_and_people_the_same() -> None:
     report = a_report()
     assert json.loads(json.dumps(report.body)) == report.body
     assert report.body["kinds"]["kill"]["faults"] == 1

@@ -58,7 +58,7 @@ def test_scores_of_both_routes_are_gathered_over_chunks() -> None:
     assert (one.texts, one.scores, one.finishes) == ({0: "ab"}, {0: [["a", -1.0, 0, None]]}, {0: "stop"})
 
 
-def test_a_door_passes_everything_on_until_it_tears_in_the_middle(
+def test_the_fault_proxy_forwards_everything_until_it_cuts_a_frame(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = Path(tmp_path_factory.mktemp("d"))
@@ -86,7 +86,7 @@ def test_a_door_passes_everything_on_until_it_tears_in_the_middle(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ANSWERING)
-def test_streams_go_on_byte_for_byte_whatever_befalls_their_engines(family: str, tmp_path: Path) -> None:
+def test_streams_continue_byte_for_byte_whatever_befalls_their_engines(family: str, tmp_path: Path) -> None:
     result = prove_failover(3, lambda _: None, replicas=2, logs=tmp_path, family=family)
     found = result["figures"]
     assert result["wrong"] == []

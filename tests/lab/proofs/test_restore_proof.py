@@ -10,7 +10,7 @@ from windlass.lab.proofs.restore_proof import is_back, prove_restore
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_model_answers_with_an_old_key_and_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_model_answers_with_an_old_key_and_a_run_continues(tmp_path: Path) -> None:
     to = "s3" if find_server() else "folder"
     result = prove_restore(tmp_path, lambda _: None, to=to, steps=8)
     figures = result["figures"]

@@ -16,7 +16,7 @@ def test_a_successor_that_knows_everything_has_lost_nothing() -> None:
     assert updates_lost([step(1), step(2), {"event": "resumed", "step": 3}, step(4)]) == 0
 
 
-def test_a_run_is_complete_that_tells_of_every_iteration_once() -> None:
+def test_a_run_is_complete_that_reports_of_every_iteration_once() -> None:
     assert is_complete([step(1), {"event": "resumed", "step": 1}, step(2), step(3)])
     assert not is_complete([step(1), step(3)])
     assert not is_complete([step(1), step(2), step(2)])

@@ -106,7 +106,7 @@ def test_a_gang_gets_all_its_machines_or_none(small: Small) -> None:
     assert small.states("second") == ["running"] * 2
 
 
-def test_who_is_stopped_saves_first_and_goes_on_from_there(small: Small) -> None:
+def test_a_stopped_member_saves_first_and_continues_from_there(small: Small) -> None:
     group = small.group("x")
     small.backend.launch(group)
     small.wait(1000)
@@ -138,7 +138,7 @@ def test_a_gang_that_loses_a_machine_goes_back_to_its_last_save_and_gets_another
     assert len(small.backend.healed_s) == 1
 
 
-def test_an_elastic_job_goes_on_with_those_that_are_left(small: Small) -> None:
+def test_an_elastic_job_continues_with_those_that_are_left(small: Small) -> None:
     small.backend.launch(small.group("x", 6, least=2))
     small.wait(1000)
     before_s = small.life("x").progress_s

@@ -91,7 +91,7 @@ def test_scores_after_each_token_are_the_logprobs_of_all_targets(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(IDS, min_size=1, max_size=4))
-def test_steps_give_what_reading_gives_whoever_else_steps(
+def test_steps_give_what_reading_gives_while_other_readers_step(
     levels: list[Level], texts: list[list[int]]
 ) -> None:
     model = model_of(levels, native=True)

@@ -90,7 +90,7 @@ def test_pilots_that_follow_a_law_foretell_the_job_itself(trainer: Trainer, tmp_
     assert [choice["times"] for choice in forecast["choices"]] == [1, 3, 10]
 
 
-def test_an_interrupted_asking_goes_on_where_it_stopped(trainer: Trainer, tmp_path: Path) -> None:
+def test_interrupted_questions_continue_where_they_stopped(trainer: Trainer, tmp_path: Path) -> None:
     trainer.stops_before = 3
     assert ask(job_on(tmp_path), tmp_path / "home") is None
     trainer.stops_before = None
@@ -99,7 +99,7 @@ def test_an_interrupted_asking_goes_on_where_it_stopped(trainer: Trainer, tmp_pa
     assert len(trainer.made) == len(set(trainer.made)) == len(forecast["pilots"])
 
 
-def test_a_job_with_a_time_is_asked_about_as_it_was_planned_first(trainer: Trainer, tmp_path: Path) -> None:
+def test_a_job_with_a_time_is_answered_as_it_was_planned_first(trainer: Trainer, tmp_path: Path) -> None:
     """How many steps fit into a time is measured anew by every plan; pilots must not be made anew for it."""
     first = ask(job_on(tmp_path, time=60.0), tmp_path / "home")
     again = ask(job_on(tmp_path, time=60.0), tmp_path / "home")
@@ -113,7 +113,7 @@ def test_a_share_that_is_none_is_refused(share: float, tmp_path: Path) -> None:
         ask(job_on(tmp_path), tmp_path / "home", share=share)
 
 
-def test_a_model_that_goes_on_from_another_has_no_pilots(tmp_path: Path) -> None:
+def test_a_model_that_continues_from_another_has_no_pilots(tmp_path: Path) -> None:
     job = job_on(tmp_path).model_copy(update={"model": Job().model.model_copy(update={"start_from": "base"})})
     with pytest.raises(BadInput, match="start_from"):
         ask(job, tmp_path / "home")

@@ -49,7 +49,7 @@ def test_measuring_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "probe.tmp").mkdir()
     with pytest.raises(StoreFailed, match=r"probe\.tmp"):
         measure_disk(tmp_path / "probe.tmp", 1 << 20)

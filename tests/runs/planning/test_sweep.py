@@ -40,7 +40,7 @@ def sweep(job: Path, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[in
 
 
 @pytest.mark.slow
-def test_every_bucket_is_planned_or_told_why_not(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_bucket_is_planned_or_reported_why_not(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, output = sweep(job, capsys, "--out", str(job.parent / "out"))
     assert code == 0
     assert sum(row["documents"] for row in output["buckets"]) == 45
@@ -61,7 +61,7 @@ def test_one_process_and_two_give_the_same_files(job: Path, capsys: pytest.Captu
 
 
 @pytest.mark.slow
-def test_a_corpus_without_text_is_told_so(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_without_text_is_reported(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         (job.parent / f"{name}.jsonl").write_text('{"text": "  "}\n')
     code, output = sweep(job, capsys)
@@ -70,7 +70,7 @@ def test_a_corpus_without_text_is_told_so(job: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
-def test_a_broken_line_is_told_as_it_is_by_a_build(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_line_is_reported_as_it_is_by_a_build(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (job.parent / "two.jsonl").open("a") as file:
         file.write("{broken\n")
     code, output = sweep(job, capsys)

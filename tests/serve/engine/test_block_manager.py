@@ -168,7 +168,7 @@ TestTree.settings = settings(max_examples=40, stateful_step_count=30, deadline=N
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(0, 6))
-def test_at_most_what_is_asked_for_is_found(letters: list[int], most: int) -> None:
+def test_at_most_what_is_requested_is_found(letters: list[int], most: int) -> None:
     blocks = BlockManager(8)
     blocks.leave(fill(blocks, *letters))
     tokens = [token for letter in letters for token in block_of(letter)]

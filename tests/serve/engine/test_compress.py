@@ -92,7 +92,7 @@ def test_bert_is_refused_with_what_works(tmp_path: Path) -> None:
     assert "--weights bfloat16" in str(caught.value)
 
 
-def test_converting_integers_must_be_asked_for(tmp_path: Path) -> None:
+def test_converting_integers_must_be_requested(tmp_path: Path) -> None:
     compress(saved(LLAMA, tmp_path / "a"), tmp_path / "b", "int8", None)
     with pytest.raises(BadInput, match="only Windlass reads"):
         convert(tmp_path / "b", tmp_path / "c")

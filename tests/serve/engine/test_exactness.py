@@ -221,7 +221,9 @@ def test_cancelling_and_vanishing_leave_the_others_as_they_were(
 
 @pytest.mark.parametrize("name", ["llama", "fading"])
 @pytest.mark.parametrize("seed", range(4))
-def test_vectors_are_the_same_beside_texts(name: str, seed: int, engine: Engines, drain: Drain) -> None:
+def test_vectors_are_the_same_in_a_batch_with_texts(
+    name: str, seed: int, engine: Engines, drain: Drain
+) -> None:
     chance = random.Random(seed)
     requests = some_requests(chance)
     inputs = [a_prompt(chance, requests[0].tokens) for _ in range(5)]

@@ -63,7 +63,7 @@ def test_torch_computes_where_there_is_no_library(
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8", "int4"])
-def test_the_precision_asked_for_is_computed_in(
+def test_the_precision_requested_is_computed_in(
     precision: str, directory: Directory, drain: Drain, engine: Callable[..., Engine]
 ) -> None:
     one = loaded(directory("llama"), LoadOptions(QUIET, precision=precision, threads=1, half_keys=False))
@@ -89,7 +89,7 @@ def test_memory_for_keys_is_what_was_allowed() -> None:
         block_count(SHAPE, LoadOptions(keys_bytes=12 * each), half=False)
 
 
-def test_without_a_wish_there_are_blocks_for_all_slots_if_memory_allows(
+def test_by_default_there_are_blocks_for_all_slots_if_memory_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = LoadOptions(EngineSettings(slots=3))

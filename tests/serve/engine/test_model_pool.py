@@ -79,7 +79,7 @@ def run(pool: ModelPool) -> dict[str, list[Tokens | Failed]]:
     raise AssertionError("the pool never became idle")
 
 
-def test_a_model_is_loaded_when_it_is_asked_for() -> None:
+def test_a_model_is_loaded_when_it_is_requested() -> None:
     pool = ModelPool([slot("a"), slot("b")])
     assert pool.in_memory == []
     ask(pool, "b", "1")

@@ -45,7 +45,7 @@ def rest_of(request: Generate, sent: list[int]) -> Generate:
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_another_engine_goes_on_from_every_token(
+def test_another_engine_continues_from_every_token(
     kind: str, precision: str, engine: Engines, drain: Drain
 ) -> None:
     request = Generate("it", PROMPT, MOST, **REQUESTS[kind])  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def test_prompts_take_at_most_their_pause_of_a_step(
     assert budget * rate <= 0.05 or budget <= minimum
 
 
-def test_prompts_take_all_where_nobody_decodes_or_nothing_is_known() -> None:
+def test_prompts_take_the_whole_budget_where_nothing_decodes_or_nothing_is_known() -> None:
     assert decide_budget(512, 32, decoding=0, seconds_per_token=1.0, pause_s=0.05) == 512
     assert decide_budget(512, 32, decoding=9, seconds_per_token=0.0, pause_s=0.05) == 512
 
@@ -134,7 +134,7 @@ def test_who_was_away_has_no_right_over_one_that_runs_and_has_nothing_waiting() 
     assert served_in_turn(scheduler, 6).count("b") in (3, 4)
 
 
-def test_accounts_begin_anew_when_nobody_is_there() -> None:
+def test_accounts_reset_when_no_tenant_is_active() -> None:
     scheduler = a_scheduler(slots=1)
     queue = Queue(scheduler)
     for _ in range(10):
@@ -182,7 +182,7 @@ def test_a_higher_priority_sets_the_youngest_of_the_lowest_aside() -> None:
     assert young in scheduler.running
 
 
-def test_an_equal_priority_sets_nobody_aside() -> None:
+def test_an_equal_priority_preempts_no_sequence() -> None:
     scheduler = a_scheduler(slots=1)
     queue = Queue(scheduler)
     first = queue.add(priority=3)
@@ -243,7 +243,7 @@ def test_equal_prompts_wait_for_the_first_to_read_it() -> None:
     assert second.blocks[:2] == first.blocks[:2]
 
 
-def test_many_who_wait_for_a_prompt_are_looked_at_once_and_hold_up_nobody() -> None:
+def test_many_requests_that_wait_for_a_prompt_are_checked_at_once_and_delay_no_other() -> None:
     class Counting(Scheduler):
         looked = 0
 

@@ -155,7 +155,7 @@ def test_ids_of_two_connections_do_not_meet(served: Path) -> None:
         client.close()
 
 
-def test_load_is_told_when_the_engine_falls_idle(served: Path) -> None:
+def test_load_is_reported_when_the_engine_falls_idle(served: Path) -> None:
     client = Client(served)
     client.send(Generate("text", [1] * 40, 3))
     last = client.until(lambda m: isinstance(m, EngineLoad) and m.running == 0)[-1]
@@ -283,7 +283,7 @@ def test_a_path_too_long_for_a_socket_is_refused(folder: Path) -> None:
     ],
     ids=["slots", "nothing", "model"],
 )
-def test_a_start_that_fails_is_told_as_json(
+def test_a_start_that_fails_is_reported_as_json(
     arguments: list[str], told: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rest = ["--name", "it", "--socket", str(folder / "s")] if arguments else []

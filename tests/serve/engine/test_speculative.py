@@ -91,7 +91,7 @@ def test_the_longest_unused_tenant_gives_way_and_leaves_nothing_behind() -> None
     assert trigrams.guess("third", [8, 9], 1) == [10]
 
 
-def test_a_draft_never_reaches_beyond_what_was_asked_for() -> None:
+def test_a_draft_never_reaches_beyond_what_was_requested() -> None:
     repeated = list(range(9)) * 3
     for max_tokens in range(1, 12):
         found = speculative.draft(a_sequence(repeated, max_tokens), Trigrams())

@@ -35,7 +35,7 @@ def test_scores_of_a_prompt_are_those_of_the_model(runner: StateRunner, drain: D
     assert scores.logprobs == pytest.approx(wanted.tolist(), abs=1e-5)
 
 
-def test_a_sequence_goes_on_from_the_state_in_its_blocks(runner: StateRunner) -> None:
+def test_a_sequence_continues_from_the_state_in_its_blocks(runner: StateRunner) -> None:
     tables = np.arange(8, dtype=np.int32).reshape(2, 4)
     whole = runner.run([Span(0, 0, PROMPT)], tables).logits_BV.copy()
     for cut in (1, BLOCK_TOKENS - 1, BLOCK_TOKENS, BLOCK_TOKENS + 1):

@@ -80,7 +80,7 @@ def test_the_last_message_says_why_it_is_the_last(engine: Engines, drain: Drain)
     assert [message.finish for message in answers if isinstance(message, Tokens)] == [None, None, "length"]
 
 
-def test_the_first_token_tells_how_long_its_request_waited_for_a_slot(engine: Engines) -> None:
+def test_the_first_token_reports_how_long_its_request_waited_for_a_slot(engine: Engines) -> None:
     busy = engine("llama", EngineSettings(slots=1))
     for id_ in ("first", "second"):
         busy.add("me", Generate(id_, [1, 2], 40, temperature=0.0))
@@ -144,7 +144,7 @@ def test_an_answer_may_fill_the_context_to_the_last_token(
         ({"adapter": "poet"}, "unknown_adapter", "adapter 'poet' is not served here"),
     ],
 )
-def test_what_cannot_be_is_refused_and_disturbs_nobody(
+def test_an_invalid_request_is_refused_and_disturbs_no_other(
     change: dict[str, object], code: str, told: str, engine: Engines, drain: Drain, model: Models
 ) -> None:
     request = Generate(**{"id": "bad", "tokens": [1, 2, 3], "max_tokens": 5, **change})  # type: ignore[arg-type]
@@ -309,7 +309,7 @@ def test_a_prompt_can_be_scored_without_generating_anything(engine: Engines, dra
     assert last == Tokens("it", finish="length")
 
 
-def test_scores_and_vectors_of_those_set_aside_half_way_are_told_once_and_right(
+def test_scores_and_vectors_of_those_set_aside_half_way_are_reported_once_and_right(
     engine: Engines, drain: Drain
 ) -> None:
     prompt = list(range(60))

@@ -104,7 +104,7 @@ def test_a_grammar_does_not_change_its_neighbours(structured: Engine, drain: Dra
     assert said["bad"] == [Failed("bad", "bad_grammar", "unclosed group")]
 
 
-def test_another_engine_goes_on_in_the_middle_of_a_form(structured: Engine, drain: Drain) -> None:
+def test_another_engine_continues_in_the_middle_of_a_grammar(structured: Engine, drain: Drain) -> None:
     whole = ask("form", SCHEMA_GRAMMAR)
     structured.add("me", whole)
     tokens = written(drain(structured)["form"])

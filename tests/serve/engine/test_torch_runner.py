@@ -35,7 +35,7 @@ def wanted(model: LanguageModel) -> tuple[NDArray[np.float32], NDArray[np.float3
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tokens_read_in_chunks_beside_others_get_the_scores_of_the_whole(name: str, model: Models) -> None:
+def test_tokens_read_in_chunks_with_others_get_the_scores_of_the_whole(name: str, model: Models) -> None:
     runner = TorchRunner(model(name), blocks=64)
     logits_TV, hidden_TD = wanted(model(name))
     runner.run([Span(2, 0, TOKENS[:50], outs=0), Span(0, 0, TOKENS[:7])], TABLES)

@@ -57,7 +57,7 @@ def ends(said: list[Answer]) -> list[Answer]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 @given(change=CHANGES)
-def test_a_wild_request_ends_once_and_touches_nobody_else(
+def test_a_wild_request_ends_once_and_affects_no_other(
     engine: Callable[..., Engine], drain: Drain, change: dict[str, Any]
 ) -> None:
     one = engine()

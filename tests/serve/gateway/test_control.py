@@ -108,7 +108,7 @@ def code_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, str(reply["code"])
 
 
-def test_what_the_control_process_tells_is_passed_on(admin: httpx.Client, run: Path) -> None:
+def test_what_the_control_process_reports_is_passed_on(admin: httpx.Client, run: Path) -> None:
     reply = admin.get(RUN)
     assert (reply.status_code, reply.headers["cache-control"]) == (200, "no-store")
     assert (reply.json()["run"], reply.json()["step"], reply.json()["loss"]) == ("poems/1", 1, None)
@@ -139,7 +139,7 @@ def test_who_only_looks_or_plans_leaves_no_record(admin: httpx.Client, run: Path
     assert admin.get("/admin/audit").json() == before
 
 
-def test_a_caller_cannot_say_that_it_is_somebody_else(admin: httpx.Client, run: Path) -> None:
+def test_a_caller_cannot_claim_another_identity(admin: httpx.Client, run: Path) -> None:
     assert admin.post(f"{RUN}/set", json=CHANGE, headers={"x-windlass-by": "eve"}).status_code == 200
     assert json.loads((run / SETTINGS).read_bytes())["by"] == "root"
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_is_refused_here_or_there(
     assert not (run / SETTINGS).exists()
 
 
-def test_events_arrive_while_the_run_goes_on_and_end_with_it(admin: httpx.Client, run: Path) -> None:
+def test_events_arrive_while_the_run_continues_and_end_with_it(admin: httpx.Client, run: Path) -> None:
     with locked(run / ".lock", "the run"), admin.stream("GET", f"{RUN}/journal", headers=EVENTS) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         lines = stream.iter_lines()
@@ -228,7 +228,7 @@ def test_a_gateway_without_a_control_process_has_nothing_there(http: httpx.Clien
     assert code_of(http.get("/admin/control/v1/jobs")) == (404, "not_found")
 
 
-def test_without_keys_the_run_is_told_that_it_was_anyone(
+def test_without_keys_the_run_records_an_anonymous_caller(
     http: httpx.Client, gateway: Any, control: ControlServer, run: Path
 ) -> None:
     gateway.service.control = Upstream.at(control.socket)

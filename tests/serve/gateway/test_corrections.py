@@ -82,7 +82,7 @@ def test_the_body_that_was_sent_stays_as_it_was() -> None:
         ),
     ],
 )
-def test_what_is_allowed_is_told_in_the_words_of_the_document(
+def test_what_is_allowed_is_reported_in_the_words_of_the_document(
     change: dict[str, Any], allowed: dict[str, Any]
 ) -> None:
     assert refusal(ChatRequest, CHAT | change).allowed == allowed
@@ -97,7 +97,7 @@ def test_what_is_allowed_is_told_in_the_words_of_the_document(
         ('a"]', '$["a\\"]"]'),
     ],
 )
-def test_a_place_is_told_as_a_json_path(param: str, path: str) -> None:
+def test_a_place_is_reported_as_a_json_path(param: str, path: str) -> None:
     assert envelope(ApiError("invalid_value", "x", param=param), "id")["error"]["path"] == path
 
 

@@ -108,7 +108,7 @@ def test_a_model_without_tokenizer_writes_numbers_and_refuses_text(tmp_path: Pat
         text.encode("dog", special=True, context=10)
 
 
-def test_a_damaged_tokenizer_is_told_by_its_path(tmp_path: Path) -> None:
+def test_a_damaged_tokenizer_is_reported_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": 5')
     with pytest.raises(BadInput, match=r"tokenizer\.json"):
         load_text(tmp_path)

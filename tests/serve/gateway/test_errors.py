@@ -30,7 +30,7 @@ def test_every_code_has_a_page_that_the_envelope_names(http: httpx.Client, code:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_is_told_in_chinese_too(http: httpx.Client, code: str) -> None:
+def test_every_code_is_reported_in_chinese_too(http: httpx.Client, code: str) -> None:
     text = texts("zh")[code]
     page = http.get(f"/errors/{code}", params={"lang": "zh"})
     assert prose(text.meaning) in page.text

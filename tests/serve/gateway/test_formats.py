@@ -80,7 +80,7 @@ def test_a_schema_keeps_the_order_of_its_properties(
         ({"guided_grammar": "start: A"}, "unsupported_parameter", "guided_grammar"),
     ],
 )  # fmt: skip
-def test_a_form_that_cannot_be_is_refused_before_the_engine_hears_of_it(
+def test_an_invalid_grammar_is_refused_before_it_reaches_the_engine(
     http: httpx.Client, engine: Any, settings: dict[str, Any], code: str, param: str
 ) -> None:
     reply = http.post("/v1/chat/completions", json=CHAT | settings)

@@ -201,7 +201,7 @@ def test_a_stream_that_loses_its_engine_ends_with_one_error_event(impatient: Any
     assert not any("[DONE]" in event for event in events)
 
 
-def test_a_stream_goes_on_where_its_engine_ended(http: httpx.Client, engine: Any) -> None:
+def test_a_stream_continues_where_its_engine_ended(http: httpx.Client, engine: Any) -> None:
     ask = ASK | {"prompt": "the lazy dog", "logprobs": 2, "seed": 3, "stream": True}
     undisturbed = texts_of(http.post("/v1/completions", json=ask).text)
     engine.dies_after, engine.revives = 3, True
@@ -213,7 +213,9 @@ def test_a_stream_goes_on_where_its_engine_ended(http: httpx.Client, engine: Any
     assert len({each.id for each in attempts}) == len(attempts)
 
 
-def test_the_scores_of_a_prompt_are_told_once_whoever_goes_on(http: httpx.Client, engine: Any) -> None:
+def test_the_scores_of_a_prompt_are_sent_once_whichever_replica_continues(
+    http: httpx.Client, engine: Any
+) -> None:
     engine.dies_after, engine.revives = 2, True
     ask = ASK | {"prompt": "the lazy dog", "echo": True, "logprobs": 1, "max_tokens": 5}
     logprobs = http.post("/v1/completions", json=ask).json()["choices"][0]["logprobs"]
@@ -270,7 +272,7 @@ def test_many_inputs_are_embedded_in_order(http: httpx.Client) -> None:
     assert [entry["index"] for entry in data] == list(range(200))
 
 
-def test_a_mistake_of_ours_is_told_without_its_content(
+def test_a_mistake_of_ours_is_reported_without_its_content(
     http: httpx.Client, gateway: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:

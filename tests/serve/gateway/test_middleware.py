@@ -188,7 +188,7 @@ def test_no_path_but_the_named_ones_is_open(path: bytes) -> None:
         assert ".." not in decoded.split("/")
 
 
-def test_a_route_that_nobody_named_is_closed(client: httpx.Client, given_keys: Any, guarded: Any) -> None:
+def test_a_route_without_a_rule_is_closed(client: httpx.Client, given_keys: Any, guarded: Any) -> None:
     async def reveal() -> str:
         return "secret"
 
@@ -234,7 +234,7 @@ def test_a_whole_answer_whose_key_is_revoked_is_refused(
     assert replies[0].status_code == 401
 
 
-def test_streams_of_other_keys_go_on_when_one_is_revoked(
+def test_streams_of_other_keys_continue_when_one_is_revoked(
     client: httpx.Client, given_keys: Any, engine: Any
 ) -> None:
     key, _ = given_keys.keys.make("bystander", MAKER, scopes=["use"])

@@ -60,7 +60,7 @@ def test_every_model_is_listed_and_followed_by_its_adapters(many: httpx.Client) 
         ("poet", "", "poet", "tiny@3:poet"),
     ],
 )
-def test_the_engine_is_told_which_model_and_adapter(
+def test_the_engine_gets_the_model_and_the_adapter(
     many: httpx.Client, engine: Any, name: str, model: str, adapter: str, expected: str
 ) -> None:
     assert complete(many, name).json()["model"] == expected
@@ -121,7 +121,7 @@ def test_priority_and_repetition_penalty_reach_the_engine(many: httpx.Client, en
     ("code", "status", "expected"),
     [("model_failed", 500, "engine_failed"), ("unknown_adapter", 404, "model_not_found")],
 )
-def test_what_the_engine_cannot_load_is_told_and_the_others_live_on(
+def test_a_model_that_the_engine_cannot_load_is_reported_and_the_others_continue(
     many: httpx.Client, engine: Any, code: str, status: int, expected: str
 ) -> None:
     engine.fails = code

@@ -49,7 +49,7 @@ def test_every_operation_says_what_it_is_for_and_who_may(document: dict[str, Any
     )
 
 
-def test_every_code_is_told_where_it_can_happen(document: dict[str, Any]) -> None:
+def test_every_code_is_reported_where_it_can_happen(document: dict[str, Any]) -> None:
     told = {
         code
         for *_, operation in operations(document)
@@ -82,7 +82,7 @@ def test_every_body_is_closed_and_every_reference_leads_somewhere(document: dict
         assert name in schemas
 
 
-def test_headers_that_set_terms_are_told(document: dict[str, Any]) -> None:
+def test_headers_that_set_terms_are_reported(document: dict[str, Any]) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/embeddings"):
         names = {parameter["name"] for parameter in document["paths"][path]["post"]["parameters"]}
         assert names == {"Idempotency-Key", "X-Deadline-Ms"}

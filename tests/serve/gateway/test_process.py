@@ -79,7 +79,7 @@ def test_it_says_where_it_listens_and_ends_in_order(start: Start, engine: Any) -
     assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_stream_that_outlasts_the_drain_is_told_and_cancelled(start: Start, engine: Any) -> None:
+def test_a_stream_that_outlasts_the_drain_is_reported_and_cancelled(start: Start, engine: Any) -> None:
     process = start()
     url = first_line(process)["listening"]["url"]
     wait_ready(url)
@@ -102,7 +102,7 @@ def test_it_ends_when_its_parent_is_gone(start: Start) -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_port_in_use_is_told_and_exits_2(start: Start) -> None:
+def test_a_port_in_use_is_reported_and_exits_2(start: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -114,7 +114,7 @@ def test_a_port_in_use_is_told_and_exits_2(start: Start) -> None:
         assert process.wait(PATIENCE_S) == 2
 
 
-def test_a_model_that_is_not_there_is_told_and_exits_2(start: Start, tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_reported_and_exits_2(start: Start, tmp_path: Path) -> None:
     process = start(model=tmp_path / "none")
     assert first_line(process)["error"]["kind"] == "NotFound"
     assert process.wait(PATIENCE_S) == 2
@@ -142,7 +142,7 @@ def test_it_never_loads_torch(start: Start) -> None:
     )
 
 
-def test_who_comes_while_it_stops_is_told_when_to_come_back(start: Start, engine: Any) -> None:
+def test_a_request_during_shutdown_learns_when_to_retry(start: Start, engine: Any) -> None:
     process = start()
     url = first_line(process)["listening"]["url"]
     wait_ready(url)

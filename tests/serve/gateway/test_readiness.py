@@ -53,6 +53,6 @@ def test_a_version_that_stands_by_is_enough(folder: Path) -> None:
     ready_with(folder, {"base": Route({"base@2": 1.0}, standby=["base@1"])})
 
 
-def test_a_name_that_nobody_answers_is_named(folder: Path) -> None:
+def test_a_name_without_a_replica_is_named(folder: Path) -> None:
     with pytest.raises(ApiError, match="no engine for 'other'"):
         ready_with(folder, {"base": Route({"base@1": 1.0}), "other": Route({"other@1": 1.0})})

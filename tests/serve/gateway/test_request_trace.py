@@ -40,7 +40,7 @@ def test_requests_with_one_id_at_a_time_get_their_own_answers(http: httpx.Client
     assert len(set(ids)) == len(ids)
 
 
-def test_an_error_tells_the_id_that_was_sent(http: httpx.Client) -> None:
+def test_an_error_reports_the_id_that_was_sent(http: httpx.Client) -> None:
     answer = http.post("/v1/completions", json=ASK | {"temperature": 9}, headers={"x-request-id": "mine-2"})
     assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"] == "mine-2"
 
@@ -51,7 +51,7 @@ def test_an_id_that_is_not_plain_is_replaced(http: httpx.Client, sent: str) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_tells_what_the_gateway_added(http: httpx.Client, stream: bool) -> None:
+def test_an_answer_reports_what_the_gateway_added(http: httpx.Client, stream: bool) -> None:
     answer = http.post("/v1/completions", json=ASK | {"stream": stream})
     assert 0 < float(answer.headers["x-windlass-overhead-ms"]) < 60_000
     assert answer.headers["server-timing"].startswith("prepare;dur=")

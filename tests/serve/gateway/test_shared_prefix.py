@@ -17,7 +17,7 @@ ASKED = {"model": "tiny", "prompt": "the fox", "max_tokens": 2}
 ME = Actor("", "cli tester")
 
 
-def test_the_engine_hears_of_a_tenants_choice_and_of_its_change(
+def test_the_engine_gets_a_tenants_choice_and_its_change(
     tmp_path: Path, engine: Any, start_gateway: Any
 ) -> None:
     state = open_state(sqlite_url(tmp_path / "service.db"))

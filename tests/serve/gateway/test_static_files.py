@@ -42,7 +42,7 @@ def test_files_are_packed_for_those_who_can_unpack_and_whole_for_the_others(http
         assert "Accept-Encoding" in packed.headers["vary"]
 
 
-def test_the_page_says_whether_keys_are_asked_for(http: httpx.Client, guarded: Any) -> None:
+def test_the_page_says_whether_keys_are_required(http: httpx.Client, guarded: Any) -> None:
     assert 'name="windlass-keys" content="off"' in http.get("/").text
     assert 'name="windlass-keys" content="on"' in httpx.get(guarded.url).text
 

@@ -60,18 +60,18 @@ def test_a_template_can_neither_escape_nor_change_nor_crash_anything(source: str
         template.render(TALK)
 
 
-def test_a_template_that_is_no_jinja_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_template_that_is_no_jinja_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(BadInput, match=r"chat_template\.jinja"):
         load_served(tmp_path, "m")
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no such model directory"):
         load_served(tmp_path / "none", "m")
 
 
-def test_a_configuration_that_is_no_json_is_told(tmp_path: Path) -> None:
+def test_a_configuration_that_is_no_json_is_reported(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(BadInput, match=r"config\.json"):
         load_served(tmp_path, "m")

@@ -167,7 +167,7 @@ def test_a_tenant_sees_its_own_settings_and_budgets_and_changes_neither(world: W
     assert len(world.ask("root", "GET", "/admin/limits").json()["data"]) > len(own)
 
 
-def test_figures_are_told_to_their_tenant_alone(world: World) -> None:
+def test_figures_are_reported_to_their_tenant_alone(world: World) -> None:
     everything = world.ask("root", "GET", "/metrics").text
     assert "windlass_http_requests_total" in everything
     assert world.ask("acme metrics", "GET", "/metrics").text.strip() == ""

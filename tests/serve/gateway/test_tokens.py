@@ -102,7 +102,7 @@ def test_a_dry_run_counts_without_the_engine(http: httpx.Client, engine: Any) ->
         ("/v1/embeddings", {"model": "other", "input": "a"}, "model_not_found"),
     ],
 )
-def test_a_dry_run_tells_what_the_route_would_refuse(
+def test_a_dry_run_reports_what_the_route_would_refuse(
     http: httpx.Client, route: str, body: dict[str, Any], code: str
 ) -> None:
     reply, real = dry(http, route, body), http.post(route, json=body).json()["error"]
@@ -116,7 +116,7 @@ def test_a_dry_run_of_messages_and_inputs_counts_them(http: httpx.Client) -> Non
     assert dry(http, "/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]})["prompt_tokens"] == 3
 
 
-def test_a_dry_run_tells_the_price_where_there_is_one(http: httpx.Client, gateway: Any) -> None:
+def test_a_dry_run_reports_the_price_where_there_is_one(http: httpx.Client, gateway: Any) -> None:
     body = {"model": "tiny", "prompt": [5, 6], "max_tokens": 7}
     assert dry(http, "/v1/completions", body)["cost"] is None
     gateway.service.price = Price(read=0.5, write=2, currency="EUR")

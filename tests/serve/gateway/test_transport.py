@@ -203,7 +203,7 @@ def test_a_stream_that_is_not_read_is_cut_and_its_work_given_up(
     assert len(read_all(line)) < 200_000
 
 
-def test_answers_that_nobody_reads_fill_no_memory(bounded: Any, connect: Connect) -> None:
+def test_unread_answers_fill_no_memory(bounded: Any, connect: Connect) -> None:
     line = connect()
     line.setblocking(False)
     requests = b"GET /errors HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
@@ -246,7 +246,7 @@ def test_the_gateway_holds_so_many_connections_and_no_more(start_shared: Any) ->
             assert refusal_of(read_all(refused)) == (429, "too_many_connections")
 
 
-def test_storms_of_head_and_options_are_answered_and_leave_nothing_behind(bounded: Any) -> None:
+def test_floods_of_head_and_options_are_answered_and_leave_nothing_behind(bounded: Any) -> None:
     with httpx.Client(base_url=bounded.url, timeout=PATIENCE_S) as client:
         for _ in range(50):
             assert client.head("/healthz").status_code == 200

@@ -281,7 +281,7 @@ def test_media_are_refused_before_anything_is_fetched(http: httpx.Client, engine
     assert engine.received == []
 
 
-def test_an_answer_under_way_does_not_feel_what_is_refused_beside_it(http: httpx.Client, engine: Any) -> None:
+def test_an_answer_in_progress_is_not_affected_by_refusals(http: httpx.Client, engine: Any) -> None:
     engine.pause_s = 0.01
     whole = http.post("/v1/completions", json=COMPLETION | {"max_tokens": 60}).json()["choices"][0]["text"]
     body = COMPLETION | {"max_tokens": 60, "stream": True}

@@ -40,7 +40,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
     return child
 
 
-def test_any_board_tells_the_sum_of_all_and_a_killed_process_loses_no_count(tmp_path: Path) -> None:
+def test_any_registry_reports_the_sum_of_all_and_a_killed_process_loses_no_count(tmp_path: Path) -> None:
     own = MetricsRegistry(tmp_path)
     own.counter("windlass_done", "x").inc(1)
     own.gauge("windlass_open", "x").set(2)
@@ -75,14 +75,14 @@ def test_a_fold_that_died_before_it_deleted_counts_nothing_twice(tmp_path: Path)
     assert figure(MetricsRegistry(tmp_path), "windlass_done_total") == 3
 
 
-def test_what_one_source_tells_every_gateway_is_told_once(tmp_path: Path) -> None:
+def test_what_one_source_reports_to_every_gateway_is_counted_once(tmp_path: Path) -> None:
     registries = [MetricsRegistry(tmp_path, name) for name in ("a", "b")]
     for board, value in zip(registries, (4, 5), strict=True):
         board.gauges("windlass_running", "x", ("replica",), "max").labels("r1").set(value)
     assert figure(registries[0], 'windlass_running{replica="r1"}') == 5
 
 
-def test_a_cleared_gauge_is_not_told(tmp_path: Path) -> None:
+def test_a_cleared_gauge_is_not_reported(tmp_path: Path) -> None:
     board = MetricsRegistry()
     gauges = board.gauges("windlass_running", "x", ("replica",))
     gauges.labels("r1").set(1)
@@ -130,7 +130,7 @@ def totals_of(counts: dict[str, int]) -> Totals:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), COUNTS), max_size=6))
-def test_counters_add_up_whoever_lives(registries: list[tuple[bool, dict[str, int]]]) -> None:
+def test_counters_of_live_and_ended_processes_add_up(registries: list[tuple[bool, dict[str, int]]]) -> None:
     merged = merge_registries(ReadMetrics(lives, totals_of(counts)) for lives, counts in registries)
     for who in "abc":
         wanted = sum(counts.get(who, 0) for _, counts in registries)

@@ -201,9 +201,7 @@ def test_every_change_is_written_down(keys: ApiKeys, state: Database, me: Actor)
     }
 
 
-def test_a_row_that_nobody_of_us_wrote_opens_nothing_it_should_not(
-    keys: ApiKeys, state: Database, me: Actor
-) -> None:
+def test_a_foreign_row_gives_no_access(keys: ApiKeys, state: Database, me: Actor) -> None:
     _, token = keys.make("ada", me)
     state.write("UPDATE keys SET scopes = 'root,use'")
     found = keys.find(token)

@@ -29,11 +29,11 @@ def test_what_is_given_back_is_there_for_others(state: Database) -> None:
     assert borrow(state, "b", LeaseRequest(need=40)) == 40
 
 
-def test_a_budget_that_nobody_used_is_full(state: Database) -> None:
+def test_an_unused_budget_is_full(state: Database) -> None:
     assert quota_states(state, {REQUESTS: FLOW}) == [QuotaState(REQUESTS, 100, 0, 0)]
 
 
-def test_standings_tell_what_is_left_and_lent(state: Database) -> None:
+def test_budgets_report_what_is_left_and_leased(state: Database) -> None:
     borrow(state, "a", LeaseRequest(need=30))
     (standing,) = quota_states(state, {REQUESTS: FLOW})
     assert round(standing.left) == 70

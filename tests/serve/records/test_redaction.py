@@ -30,7 +30,7 @@ from windlass.serve.records.redaction import hide_keys, is_card, is_iban, redact
         ("the key wlk_abcdefghijklmnop-_0 leaked", "the key [key] leaked"),
     ],
 )
-def test_what_tells_who_somebody_is_goes(text: str, safe: str) -> None:
+def test_personal_data_is_removed(text: str, safe: str) -> None:
     assert redact(text) == safe
 
 

@@ -70,7 +70,7 @@ def known(book: Book, clock: Clock) -> RecordCache[str, str]:
     return RecordCache(book, book.look, clock=clock)
 
 
-def test_it_is_read_once_until_somebody_commits(book: Book, known: RecordCache[str, str]) -> None:
+def test_it_is_read_once_until_the_next_commit(book: Book, known: RecordCache[str, str]) -> None:
     assert [known.get("a"), known.get("a"), known.at_hand("a")] == ["one"] * 3
     assert book.reads == 1
     book.page, book.number = {"a": "two"}, 2
@@ -118,7 +118,7 @@ def test_what_was_known_stays_known_for_a_while_when_the_database_is_away(
         known.get("a")
 
 
-def test_a_database_that_is_away_is_asked_once_a_second(
+def test_an_unreachable_database_is_tried_once_a_second(
     book: Book, known: RecordCache[str, str], clock: Clock
 ) -> None:
     known.get("a")

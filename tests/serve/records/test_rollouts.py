@@ -51,14 +51,14 @@ def test_another_supervisor_takes_over_when_the_first_is_gone(state: Database, m
     assert not rollouts.claim(made.id, "one", "base@3")
 
 
-def test_a_roll_out_that_nobody_drives_is_aborted_at_once(rollouts: Rollouts, me: Actor) -> None:
+def test_a_roll_out_without_a_supervisor_is_aborted_at_once(rollouts: Rollouts, me: Actor) -> None:
     made = rollouts.start("base@4", "canary", Rollout(), me)
     assert rollouts.command(made.id, "abort", me).state == "aborted"
     with pytest.raises(AskedWrongly, match="has ended: aborted"):
         rollouts.command(made.id, "promote", me)
 
 
-def test_a_wish_waits_for_the_supervisor_that_drives(rollouts: Rollouts, me: Actor) -> None:
+def test_a_request_waits_for_the_supervisor_that_drives(rollouts: Rollouts, me: Actor) -> None:
     made = rollouts.start("base@4", "canary", Rollout(), me)
     rollouts.claim(made.id, "one", "base@3")
     commanded = rollouts.command(made.id, "abort", me)

@@ -151,14 +151,14 @@ def test_a_slow_start_is_waited_for(start: Callable[..., Running]) -> None:
     assert isinstance(running.connect(), Ready)
 
 
-def test_a_program_that_crashes_at_its_start_is_told(start: Callable[..., Running]) -> None:
+def test_a_program_that_crashes_at_its_start_is_reported(start: Callable[..., Running]) -> None:
     running = start(script={"start": "crash"})
     out, _ = running.process.communicate(timeout=PATIENCE_S)
     assert running.process.returncode == 1
     assert "vLLM ended with code 1" in json.loads(out)["error"]["message"]
 
 
-def test_a_program_that_is_not_there_is_told_with_what_to_install(start: Callable[..., Running]) -> None:
+def test_a_program_that_is_not_there_is_reported_with_what_to_install(start: Callable[..., Running]) -> None:
     running = start("--executable", "no-such-vllm")
     out, _ = running.process.communicate(timeout=PATIENCE_S)
     assert running.process.returncode == 2

@@ -49,7 +49,7 @@ def test_a_grammar_becomes_a_structured_output(grammar: Grammar, sent: dict[str,
     assert body_of(Generate("a", [1], 1, grammar=grammar), "base")["structured_outputs"] == sent
 
 
-def test_an_adapter_is_asked_for_by_its_name() -> None:
+def test_an_adapter_is_requested_by_its_name() -> None:
     assert body_of(Generate("a", [1], 1, adapter="poet"), "base")["model"] == "poet"
 
 
@@ -72,7 +72,7 @@ def test_the_stop_token_is_not_part_of_the_answer() -> None:
     assert hearing.finished
 
 
-def test_rivals_come_likeliest_first_and_as_many_as_asked_for() -> None:
+def test_rivals_come_likeliest_first_and_as_many_as_requested() -> None:
     hearing = AnswerStream(Generate("a", [1], 5, logprobs=2))
     top = {"token_id:5": -3.0, "token_id:6": -1.0, "token_id:7": -2.0}
     logprobs = {"token_logprobs": [-3.0], "top_logprobs": [top]}
@@ -88,7 +88,7 @@ def test_the_prompt_is_scored_before_the_first_token() -> None:
     assert said == [PromptScores("a", [-0.5, -0.25]), Tokens("a", [9], logprobs=[-4.0])]
 
 
-def test_a_vllm_too_old_to_send_token_ids_is_told_from_an_empty_answer() -> None:
+def test_a_vllm_too_old_to_send_token_ids_is_distinguished_from_an_empty_answer() -> None:
     with pytest.raises(BadVllmReply, match="later is required"):
         AnswerStream(Generate("a", [1], 5)).receive(event(text="hello", finish_reason=None))
 

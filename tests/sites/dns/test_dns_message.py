@@ -66,7 +66,7 @@ def test_the_network_that_a_resolver_names_counts_and_the_answer_says_for_whom_i
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(8, 32))
-def test_everybody_in_the_network_of_an_answer_gets_that_answer(number: int, bits: int) -> None:
+def test_every_client_in_the_network_of_an_answer_gets_that_answer(number: int, bits: int) -> None:
     client = ipaddress.ip_network((number, bits), strict=False)
     where = ZONE.distances.of(client)
     if where.scope > bits:

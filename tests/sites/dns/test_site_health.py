@@ -33,7 +33,7 @@ def test_a_site_leaves_after_some_bad_answers_in_a_row_and_comes_back_after_more
 
 
 @given(st.lists(st.booleans(), max_size=60))
-def test_a_site_never_changes_without_as_many_probes_in_a_row_as_are_asked_for(goods: list[bool]) -> None:
+def test_a_site_never_changes_without_the_configured_number_of_probes_in_a_row(goods: list[bool]) -> None:
     states = list(accumulate(goods, lambda s, g: after(s, Probe(g), WATCH, 0.0), initial=SiteHealth()))
     for place in range(1, len(states)):
         if states[place].well != states[place - 1].well:
@@ -41,7 +41,7 @@ def test_a_site_never_changes_without_as_many_probes_in_a_row_as_are_asked_for(g
             assert goods[place - run : place] == [states[place].well] * run
 
 
-def test_a_drained_site_gets_nobody_new_and_is_withdrawn_when_kept_answers_have_run_out() -> None:
+def test_a_drained_site_gets_no_new_clients_and_is_withdrawn_when_cached_answers_have_expired() -> None:
     standing = drained(drained(SiteHealth(), 100.0), 120.0)
     assert state(standing, SITES, 134.9) == "draining"
     assert state(standing, SITES, 135.0) == "withdrawn"

@@ -73,7 +73,7 @@ def test_models_without_an_alias_stay_at_home_unless_they_are_named(tmp_path: Pa
     assert named.publish().published == ["draft@1"]
 
 
-def test_a_copy_that_was_cut_off_goes_on_from_its_last_whole_piece(net: Net) -> None:
+def test_a_copy_that_was_cut_off_continues_from_its_last_whole_piece(net: Net) -> None:
     net.publish()
     part = net.folder / "east/models/poems/.coming/1/model.safetensors.part"
     part.parent.mkdir(parents=True)
@@ -170,7 +170,7 @@ def test_a_number_that_means_two_models_is_said_and_neither_is_changed(net: Net,
     assert found.different == ("poems@1",)
 
 
-def test_only_the_newest_versions_stay_where_that_is_asked_for(tmp_path: Path, new_net: NewNet) -> None:
+def test_only_the_newest_versions_stay_where_that_is_requested(tmp_path: Path, new_net: NewNet) -> None:
     net = new_net(tmp_path, keep=2)
     net.register(promote=True)
     for _ in range(4):
@@ -246,7 +246,7 @@ def test_a_site_that_is_not_there_or_not_reachable_only_waits(net: Net) -> None:
     assert Puller(net.folder / "east", depot_of(net), "east", net.rule).step().missing == []
 
 
-def test_a_store_that_is_away_is_told_of_once_and_asked_again(net: Net) -> None:
+def test_a_store_that_is_away_is_reported_of_once_and_requested_again(net: Net) -> None:
     events: list[dict[str, Any]] = []
     watch = ReplicationWatch(
         net.rule,

@@ -165,7 +165,7 @@ def test_a_good_version_goes_through_all_sites_in_their_order() -> None:
     assert world.max_busy == 1
 
 
-def test_a_bad_version_stops_at_the_canary_and_nobody_else_is_touched() -> None:
+def test_a_bad_version_stops_at_the_canary_and_no_other_site_changes() -> None:
     world = World()
     world.sites["east"].verdict = "rolled_back"
     record = world.drive()
@@ -204,7 +204,7 @@ def test_a_site_without_its_copy_is_waited_for_and_then_it_stops() -> None:
 
 
 @pytest.mark.parametrize("phase", ["rolling", "settling"])
-def test_a_site_that_is_cut_off_in_the_midst_stops_it_and_it_goes_on_when_it_is_back(phase: str) -> None:
+def test_a_site_that_is_cut_off_in_the_midst_stops_it_and_it_continues_when_it_is_back(phase: str) -> None:
     world = World()
     world.drive(lambda record: record.sites["north"].phase == phase)
     world.sites["north"].cut = True
@@ -233,7 +233,7 @@ def test_a_site_is_drained_before_and_gets_clients_again_after() -> None:
     assert done == ["east: drain", f"east: start {NEW}", "east: undrain"]
 
 
-def test_a_site_whose_clients_do_not_go_gets_them_back_and_it_goes_on_later() -> None:
+def test_a_site_whose_clients_do_not_go_gets_them_back_and_it_continues_later() -> None:
     world = World(SitesRollout(settle=5, wait=60, drain=True))
     world.sites["east"].visited = True
     record = world.drive()
@@ -261,7 +261,7 @@ def test_when_one_of_several_fails_the_other_is_aborted() -> None:
     assert not any(site.drained for site in world.sites.values())
 
 
-def test_a_site_that_serves_it_already_is_only_asked() -> None:
+def test_a_site_that_serves_it_already_is_only_probed() -> None:
     world = World()
     world.sites["east"].serves = NEW
     assert world.drive().state == "done"

@@ -31,7 +31,7 @@ def test_what_does_not_go_with_servers_is_refused(tables: dict[str, Any], reason
         Job.model_validate(tables)
 
 
-def test_a_seat_is_for_its_owner_alone_and_a_successor_has_another_key(tmp_path: Path) -> None:
+def test_a_member_actor_obeys_its_owner_alone_and_a_successor_has_another_key(tmp_path: Path) -> None:
     first = register_server(tmp_path, 1, "127.0.0.1", 20001)
     assert stat.S_IMODE(address_file(tmp_path, 1).stat().st_mode) == 0o600
     assert read_server_address(tmp_path, 1) == first

@@ -92,11 +92,11 @@ def test_a_replica_that_starts_is_not_let_go() -> None:
     assert decide(SCALE, past, ScaleSignals(3, 3, 0), slots=SLOTS, room=10, now=360.0).replicas == 1
 
 
-def test_what_runs_is_not_ended_for_want_of_room() -> None:
+def test_running_replicas_are_not_stopped_for_lack_of_capacity() -> None:
     assert one(ScaleSignals(4, 4, in_flight=24), room=1) == 4
 
 
-def test_nothing_is_let_go_to_zero_unless_that_is_asked_for() -> None:
+def test_nothing_is_let_go_to_zero_unless_that_is_requested() -> None:
     assert numbers([0] * 40, SCALE)[-1] == 1
     assert numbers([1, *([0] * 40)], Scale(min_replicas=0, calm=60.0))[-1] == 0
     assert numbers([*([0] * 40), 1], Scale(min_replicas=0, calm=60.0))[-1] == 1

@@ -190,7 +190,7 @@ def test_a_replica_takes_requests_after_its_first_right_answer(model: Path, db: 
     assert later.healthy == {"new"}
 
 
-def test_answers_of_earlier_starts_are_forgotten_where_that_is_asked_for(model: Path, db: Database) -> None:
+def test_answers_of_earlier_starts_are_forgotten_where_that_is_requested(model: Path, db: Database) -> None:
     with serving(model) as path:
         prober(path, model, db).step(0)
         recorded = db.read("SELECT made FROM known_answers")

@@ -73,7 +73,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     db.close()
 
 
-def test_a_wish_of_another_process_is_taken_and_driven(service: Service) -> None:
+def test_a_request_of_another_process_is_taken_and_driven(service: Service) -> None:
     service.rollouts.start("base@2", "canary", POLICY, ME)
     service.step(3)
     assert service.weights() == {"base@1": 0.95, "base@2": 0.05}

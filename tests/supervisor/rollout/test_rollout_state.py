@@ -185,7 +185,7 @@ def test_a_person_ends_it_at_any_time() -> None:
     assert other.drive.state == "promoted"
 
 
-def test_fixed_weights_and_shadows_are_held_until_somebody_decides() -> None:
+def test_fixed_weights_and_shadows_are_kept_until_an_operator_decides() -> None:
     for kind, weight, shadow in (("weights", 0.05, 0.0), ("shadow", 0.0, 1.0)):
         stage = Stage(drive_of(kind))  # type: ignore[arg-type]
         judged_text(stage.drive)
@@ -209,7 +209,7 @@ def test_the_report_says_what_was_found() -> None:
     assert "| first_token |" in page
 
 
-def test_a_text_costs_as_much_as_guessing_where_nobody_scored_it() -> None:
+def test_a_text_without_scores_costs_as_much_as_guessing() -> None:
     assert bits_per_byte([], 4, 256, 4) == pytest.approx(8.0)
     assert bits_per_byte([0.0, 0.0, 0.0], 4, 256, 4) == pytest.approx(2.0)
 

@@ -158,7 +158,7 @@ def test_the_same_run_gives_the_same_bits_again(two: Played) -> None:
 
 
 @slow
-def test_a_stopped_run_goes_on_as_if_it_had_not_been_stopped(two: Played) -> None:
+def test_a_stopped_run_continues_as_if_it_had_not_been_stopped(two: Played) -> None:
     told = two.told("stopped-flow")
     before = told[: told.index({"resumed": True})]
     assert [fact["step"] for fact in before if fact["stop"]] == [5]
@@ -180,7 +180,7 @@ def test_three_stages_learn_nearly_as_two(two: Played, three: Played) -> None:
 
 
 @slow
-def test_every_step_is_told_once_and_agreed_at_borders_only(two: Played) -> None:
+def test_every_step_is_reported_once_and_agreed_at_sync_points_only(two: Played) -> None:
     facts = [fact for fact in two.told("flow") if "step" in fact]
     assert [fact["step"] for fact in facts] == list(range(1, STEPS + 1))
     assert [fact["step"] for fact in facts if fact["agreed"]] == [5, 8, 10, 12]
@@ -220,7 +220,9 @@ def blank_run(**changed: Any) -> Run:
 
 
 @given(step=st.integers(0, 3000), evaluate=st.integers(1, 300), save=st.integers(1, 300))
-def test_a_border_comes_soon_and_no_later_than_the_loop_needs_it(step: int, evaluate: int, save: int) -> None:
+def test_a_sync_point_comes_soon_and_no_later_than_the_loop_needs_it(
+    step: int, evaluate: int, save: int
+) -> None:
     run = blank_run(steps=10_000, time_s=60.0, evaluate_every=evaluate, checkpoint_every=save)
     boundary = next_boundary(run, step)
     assert step < boundary <= step + DRAIN_EVERY
@@ -228,7 +230,7 @@ def test_a_border_comes_soon_and_no_later_than_the_loop_needs_it(step: int, eval
     assert needed == []
 
 
-def test_the_last_step_is_a_border() -> None:
+def test_the_last_step_is_a_sync_point() -> None:
     assert next_boundary(blank_run(steps=7, evaluate_every=100, checkpoint_every=100), 3) == 7
 
 

@@ -209,7 +209,7 @@ def box_in(draw: st.DrawFn, shape: Sequence[int]) -> Slice:
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_the_crew_of_these_tests_is_a_crew(world: int) -> None:
+def test_the_group_of_these_tests_implements_the_protocol(world: int) -> None:
     """As test_processes.py finds it of torch's."""
     group = Threads(world)
     facts = [{"rank": rank, "text": "x" * (10 * rank)} for rank in range(world)]
@@ -273,7 +273,7 @@ def test_a_box_without_a_hole_is_exactly_the_rest(data: st.DataObject) -> None:
 
 
 @given(claims=st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.just(3)), min_size=1, max_size=5))
-def test_everything_is_written_once_by_somebody_who_has_it(claims: list[dict[str, int]]) -> None:
+def test_everything_is_written_once_by_a_rank_that_has_it(claims: list[dict[str, int]]) -> None:
     taken = divide(claims)
     assert sorted(key for keys in taken for key in keys) == sorted(set().union(*claims))
     assert all(keys <= own.keys() for keys, own in zip(taken, claims, strict=True))
@@ -462,7 +462,7 @@ def test_nothing_to_restore_leaves_the_weights_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["part-00000", "part-00002", "state.json", "manifest.json"])
-def test_a_disk_that_is_full_for_one_fails_all_alike_and_the_run_goes_on(
+def test_a_disk_that_is_full_for_one_fails_all_alike_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     group, boxes = Threads(3), parts_of(3)
@@ -534,7 +534,7 @@ def saving_of(worker: Worker, folder: Path, step: int, **more: Any) -> AsyncSave
     return AsyncSave(folder, state, keep=10, group=SingleProcess(), layout=Layout(), cut=CUT, **more)
 
 
-def test_a_commit_beside_is_told_when_it_is_done(tmp_path: Path) -> None:
+def test_a_commit_in_the_background_is_reported_when_it_is_done(tmp_path: Path) -> None:
     worker, told = alone(seed=1), Queue[Path | WindlassError]()
     saving = saving_of(worker, tmp_path, 1)
     saving.begin(worker.holdings, worker.optimizer, background=True)
@@ -543,7 +543,7 @@ def test_a_commit_beside_is_told_when_it_is_done(tmp_path: Path) -> None:
     verify(StoreDir(path))
 
 
-def test_a_commit_beside_that_fails_is_told_and_leaves_nothing(
+def test_a_commit_in_the_background_that_fails_is_reported_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, told = alone(seed=1), Queue[Path | WindlassError]()
@@ -640,7 +640,7 @@ class Shelf:
         self._mirror.fetch(name, target)
 
 
-def test_what_is_whole_here_is_used_and_no_store_is_asked(tmp_path: Path) -> None:
+def test_an_intact_local_copy_is_used_without_the_store(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "store")
     shelf.keep(alone(seed=1).save(tmp_path / "here", SingleProcess(), 1))
     state, _, skipped = alone().restore(tmp_path / "here", SingleProcess(), remote=shelf)

@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "learner" / "1"
 
 
-def test_a_save_is_committed_while_steps_go_on(folder: Path) -> None:
+def test_a_save_is_committed_while_steps_continue(folder: Path) -> None:
     told = Told()
     learner = Learner(folder, told)
     before = learner.model.weight.detach().clone()
@@ -124,7 +124,7 @@ def test_copies_reach_the_store_and_both_tiers_keep_their_own_number(folder: Pat
     assert mirror.place.url.startswith(str(tmp_path / "store" / "learner" / "1-"))
 
 
-def test_a_run_whose_disk_was_lost_goes_on_from_the_store(folder: Path, tmp_path: Path) -> None:
+def test_a_run_whose_disk_was_lost_continues_from_the_store(folder: Path, tmp_path: Path) -> None:
     told = Told()
     learner = Learner(folder, told, store=str(tmp_path / "store"))
     learner.save()
@@ -134,7 +134,7 @@ def test_a_run_whose_disk_was_lost_goes_on_from_the_store(folder: Path, tmp_path
     assert learner.skipped == []
 
 
-def test_a_store_that_does_not_work_is_told_and_the_run_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_a_store_that_does_not_work_is_reported_and_the_run_continues(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file where a directory should be")
     told = Told()
     learner = Learner(folder, told, store=str(tmp_path / "store"))
@@ -148,7 +148,7 @@ def test_a_store_that_does_not_work_is_told_and_the_run_goes_on(folder: Path, tm
     assert learner.restore() == State(1, 2, 1.0)
 
 
-def test_a_disk_that_does_not_work_is_told_and_the_run_goes_on(folder: Path) -> None:
+def test_a_disk_that_does_not_work_is_reported_and_the_run_continues(folder: Path) -> None:
     told = Told()
     learner = Learner(folder, told)
     (folder / "checkpoints").write_text("a file where a directory should be")
@@ -169,7 +169,7 @@ def test_what_is_given_up_is_not_a_checkpoint(folder: Path) -> None:
     assert learner.restore() is None
 
 
-def test_by_the_clock_a_save_is_due_only_when_asked_for(folder: Path) -> None:
+def test_by_the_clock_a_save_is_due_only_when_requested(folder: Path) -> None:
     assert not Learner(folder, Told()).checkpoints.due()
     assert not Learner(folder, Told(), seconds="1h").checkpoints.due()
     assert Learner(folder, Told(), seconds=1e-9).checkpoints.due()

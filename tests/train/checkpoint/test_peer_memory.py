@@ -18,7 +18,7 @@ nodes = st.lists(st.sampled_from("abcd"), min_size=1, max_size=12)
 
 
 @given(nodes)
-def test_everybody_keeps_one_copy_and_nobody_their_own(named: list[str]) -> None:
+def test_every_member_keeps_one_copy_and_none_its_own(named: list[str]) -> None:
     to = replica_peers(named)
     assert sorted(to) == list(range(len(named)))
     if len(named) > 1:

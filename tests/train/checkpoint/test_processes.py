@@ -106,7 +106,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
     return folder, run("save", folder, 2, folder / "meet")
 
 
-def test_two_processes_save_and_three_go_on(saved: tuple[Path, Any], tmp_path: Path) -> None:
+def test_two_processes_save_and_three_continue(saved: tuple[Path, Any], tmp_path: Path) -> None:
     folder, _ = saved
     parts = sorted(path.name for path in committed(folder)[-1].glob("part-*"))
     assert parts == ["part-00000.safetensors", "part-00001.safetensors"]
@@ -114,13 +114,13 @@ def test_two_processes_save_and_three_go_on(saved: tuple[Path, Any], tmp_path: P
     assert [(t["step"], t["same"], t["skipped"]) for t in told] == [(1, True, [])] * 3
 
 
-def test_every_fact_is_heard_by_all_in_the_order_of_ranks(saved: tuple[Any, list[dict[str, Any]]]) -> None:
+def test_every_fact_reaches_all_ranks_in_their_order(saved: tuple[Any, list[dict[str, Any]]]) -> None:
     _, told = saved
     wanted = [{"rank": rank, "text": "x" * (10 * rank)} for rank in range(2)]
     assert [t["heard"] for t in told] == [wanted] * 2
 
 
-def test_a_quota_of_one_process_fails_all_alike_and_they_go_on(tmp_path: Path) -> None:
+def test_a_quota_of_one_process_fails_all_alike_and_they_continue(tmp_path: Path) -> None:
     told = run("fail", tmp_path / "checkpoints", 3, tmp_path / "meet")
     assert len({t["failed"] for t in told}) == 1
     assert "the checkpoint could not be written: rank 1: " in told[0]["failed"]

@@ -37,7 +37,7 @@ GLOO = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
         ("", "failed without a message"),
     ],
 )
-def test_a_reason_is_told_in_plain_words(text: str, plain: str) -> None:
+def test_a_reason_is_reported_in_plain_words(text: str, plain: str) -> None:
     assert plain_reason(text) == plain
 
 

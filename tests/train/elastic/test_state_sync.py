@@ -15,7 +15,7 @@ MakeRun = Callable[..., Run]
     ("remembered", "saved", "source", "step"),
     [(3, 5, "checkpoint", 5), (5, 3, "memory", 5), (5, None, "memory", 5), (None, 3, "checkpoint", 3)],
 )
-def test_whoever_holds_no_state_goes_back_as_little_as_it_can(
+def test_a_member_without_state_goes_back_as_little_as_it_can(
     tmp_path: Path, make_run: MakeRun, remembered: int | None, saved: int | None, source: str, step: int
 ) -> None:
     run = make_run(train={"checkpoint_every": 10_000, "evaluate_every": 10_000})

@@ -27,7 +27,7 @@ def cells(box: Slice) -> set[tuple[int, int]]:
 @given(
     st.lists(st.lists(boxes(), max_size=3), min_size=1, max_size=4), st.lists(boxes(), min_size=1, max_size=4)
 )
-def test_a_plan_brings_every_cell_once_or_says_that_nobody_has_it(
+def test_a_plan_sends_every_cell_once_or_says_that_no_member_has_it(
     have: list[list[Slice]], need: list[Slice]
 ) -> None:
     world = max(len(have), len(need))

@@ -163,7 +163,7 @@ def test_a_divided_model_moves_from_memory_to_memory(
     assert difference(tmp_path, reference(run)) < 1e-3
 
 
-def test_what_nobody_holds_any_more_comes_from_the_checkpoint(
+def test_state_without_a_holder_comes_from_the_checkpoint(
     tmp_path: Path, make_run: MakeRun, reference: Callable[[Run], Path]
 ) -> None:
     run = elastic_run(make_run, {"dp": 2})
@@ -233,7 +233,7 @@ def test_members_that_were_replaced_without_their_knowledge_write_nothing_more(
         stage.until_done("n-2")
 
 
-def test_a_worker_that_is_asked_to_go_leaves_at_a_border(tmp_path: Path, make_run: MakeRun) -> None:
+def test_a_worker_that_must_leave_leaves_at_a_sync_point(tmp_path: Path, make_run: MakeRun) -> None:
     run = elastic_run(make_run, {"dp": 2})
     with scene.staged(tmp_path, run) as stage:
         stage.start("n-1", "n-2")

@@ -219,7 +219,7 @@ def ask(folder: Path, number: int, **wanted: Any) -> None:
     (folder / "settings.json").write_text(asked.model_dump_json())
 
 
-def test_fewer_iterations_can_be_asked_for(make: MakeRun) -> None:
+def test_fewer_iterations_can_be_requested(make: MakeRun) -> None:
     folder = make("a")
     ask(folder, 1, steps=2, evaluate_every=1)
     assert train(folder, never)
@@ -228,7 +228,7 @@ def test_fewer_iterations_can_be_asked_for(make: MakeRun) -> None:
     assert [event["step"] for event in events(folder, "evaluation")] == [1, 2]
 
 
-def test_a_run_that_is_asked_to_end_does_and_goes_on_when_asked(make: MakeRun) -> None:
+def test_a_run_that_is_stopped_ends_and_continues_when_resumed(make: MakeRun) -> None:
     folder = make("a")
     ask(folder, 1, stop=True)
     assert not train(folder, never)
@@ -238,7 +238,7 @@ def test_a_run_that_is_asked_to_end_does_and_goes_on_when_asked(make: MakeRun) -
     assert [event["changed"] for event in events(folder, "settings")] == [{"stop": True}, {"stop": False}]
 
 
-def test_a_paused_run_waits_until_it_is_asked_to_go_on(make: MakeRun) -> None:
+def test_a_paused_run_waits_until_it_is_resumed(make: MakeRun) -> None:
     folder = make("a")
     ask(folder, 1, paused=True)
 
@@ -277,7 +277,7 @@ def test_two_workers_end_with_the_bits_of_one(make: MakeRun) -> None:
     assert events(together, "started")[0]["workers"] == 2
 
 
-def test_two_workers_that_are_told_to_end_save_and_one_goes_on(make: MakeRun) -> None:
+def test_two_workers_that_must_end_save_and_one_continues(make: MakeRun) -> None:
     alone = make("alone", {"min_gain": 0}, steps=40)
     together = make("together", {"min_gain": 0}, steps=40, layout={"dp": 2})
     train(alone, never)

@@ -57,7 +57,7 @@ def test_each_letter_gets_the_state_that_emits_it(spelling: Path) -> None:
     assert "states" not in told
 
 
-def test_states_are_told_by_what_they_emit(spelling: Path) -> None:
+def test_states_are_reported_by_what_they_emit(spelling: Path) -> None:
     vowels, others = tag_text(spelling, None, 3)["states"]
     assert {token["text"] for token in vowels["tokens"]} <= set(VOWELS)
     assert not {token["text"] for token in others["tokens"]} & set(VOWELS)

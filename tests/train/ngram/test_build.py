@@ -100,7 +100,7 @@ def test_numpy_makes_the_same_bytes_as_the_library(
     assert digest_of(make(documents, 50, 4, (0, 0, 1), block=333)) == whole
 
 
-def test_a_build_that_was_stopped_goes_on_with_the_blocks_it_has(tmp_path: Path) -> None:
+def test_a_build_that_was_stopped_continues_with_the_blocks_it_has(tmp_path: Path) -> None:
     source = ArraySource(np.array([t for d in _documents(50) for t in (*d, 0)], np.uint16))
     settings = CountSettings(Packing(3, 50, 0), (0, 0, 0), 1 << 30, 1, block=100)
     counted: list[int] = []
@@ -141,7 +141,7 @@ def test_debris_of_another_text_is_cleared_away(tmp_path: Path) -> None:
     assert made.ngrams(2) == (50, 3)
 
 
-def test_text_that_is_too_small_for_discounts_is_told_so(make: Any, tmp_path: Path) -> None:
+def test_text_that_is_too_small_for_discounts_is_reported(make: Any, tmp_path: Path) -> None:
     source = ArraySource(np.array([5, 6, 7, 0], np.uint16))
     made = Build(source, CountSettings(Packing(2, 50, 0), (0, 0), 1 << 30, 1), tmp_path).run()
     assert made is not None

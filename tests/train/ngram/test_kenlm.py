@@ -40,7 +40,7 @@ def test_sentences_score_as_lmplz_scored_them(tmp_path: Path, prune: tuple[int, 
     assert (model.shape.ngrams[0] + 1, *model.shape.ngrams[1:]) == tuple(expected["ngrams"])
 
 
-def test_who_has_no_kenlm_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_kenlm_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(NotFound, match="is not installed") as refused:
         find_kenlm()

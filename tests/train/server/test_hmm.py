@@ -180,7 +180,7 @@ def test_no_part_is_counted_again_before_all_were_counted_once(
     assert steps(tmp_path / "served")[0] == steps(tmp_path / "local")[0], "of the whole text"
 
 
-def test_another_number_of_workers_divides_the_text_anew_at_a_border(
+def test_another_number_of_workers_divides_the_text_anew_at_a_sync_point(
     make: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, do = make(2, steps=6, mode="asynchronous"), HmmTaskRunner.do

@@ -165,7 +165,7 @@ def test_a_worker_that_leaves_and_one_that_comes_change_nothing_in_the_data(
     assert audit(tmp_path).ok
 
 
-def test_it_stops_with_a_checkpoint_and_goes_on_without_servers(make_run: MakeRun, tmp_path: Path) -> None:
+def test_it_stops_with_a_checkpoint_and_continues_without_servers(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, workers=2, mode="asynchronous")
     cluster = LocalCluster(run, tmp_path)
     cluster.start_worker("a")
@@ -179,7 +179,7 @@ def test_it_stops_with_a_checkpoint_and_goes_on_without_servers(make_run: MakeRu
     assert audit(tmp_path).ok
 
 
-def test_a_local_run_goes_on_upon_servers(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_local_run_continues_upon_servers(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run)
     job = run.job.model_copy(update={"sync": Sync()})
     save_run(tmp_path / "moved", run.model_copy(update={"job": job}))
@@ -190,7 +190,7 @@ def test_a_local_run_goes_on_upon_servers(make_run: MakeRun, tmp_path: Path) -> 
     assert audit(tmp_path / "moved").ok
 
 
-def test_what_people_ask_is_taken_at_a_border(make_run: MakeRun, tmp_path: Path) -> None:
+def test_users_requests_are_taken_at_a_sync_point(make_run: MakeRun, tmp_path: Path) -> None:
     run = served(make_run, workers=1)
     cluster = LocalCluster(run, tmp_path)
     cluster.start_worker("a")

@@ -85,7 +85,7 @@ def strikes(**plan: int) -> Callable[[ServerRun, int], None]:
     return act
 
 
-def test_one_worker_ends_with_the_bits_of_the_local_run_whoever_was_killed(
+def test_one_worker_ends_with_the_bits_of_the_local_run_whichever_process_was_killed(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = served(make_run)

@@ -86,7 +86,7 @@ def test_who_comes_late_is_as_far_as_the_slowest() -> None:
     assert made.next_task(1) is not None
 
 
-def test_nobody_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None:
+def test_no_worker_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None:
     made = work_queue("asynchronous", parts=2)
     tasks = [ask(made, worker) for worker in range(3)]
     assert [(t.batch, t.part) for t in tasks] == [(0, 0), (0, 1), (1, 0)]
@@ -96,7 +96,7 @@ def test_nobody_waits_in_asynchronous_mode_and_every_part_is_an_update() -> None
     assert not made.quiet
 
 
-def test_nothing_beyond_a_border_is_handed_out() -> None:
+def test_nothing_beyond_a_sync_point_is_handed_out() -> None:
     made = work_queue("asynchronous", limit=1, parts=1)
     task = ask(made, 0)
     assert made.next_task(1) is None
@@ -160,7 +160,9 @@ class Play:
 
 
 @given(st.sampled_from(MODES), STORY)
-def test_everything_is_committed_once_whoever_comes_and_goes(mode: str, story: list[tuple[int, str]]) -> None:
+def test_everything_is_committed_once_when_workers_join_and_leave(
+    mode: str, story: list[tuple[int, str]]
+) -> None:
     play = Play(mode)
     for worker, action in story:
         play.act(worker, action)

@@ -114,7 +114,7 @@ def ring_bytes(world: int, values: int, width: int = 4) -> int:
     return 2 * (world - 1) * values * width // world
 
 
-def test_a_single_replica_has_nobody_to_talk_to() -> None:
+def test_a_single_replica_has_no_peers() -> None:
     weight = nn.Parameter(torch.ones(3))
     alone = DataParallel([ParamShard("w", (3,), whole((3,)), weight, 1)], None, Sync(policy="diloco"))
     weight.grad = torch.full((3,), 2.0)
@@ -242,7 +242,7 @@ def test_only_the_fragments_that_were_exchanged_are_equal(played: Played) -> Non
 
 
 @pytest.mark.slow
-def test_streaming_comes_to_a_border_only_when_asked(played: Played) -> None:
+def test_streaming_comes_to_a_sync_point_only_when_requested(played: Played) -> None:
     result = played.first("streaming_that_agrees")
     assert result["sync_points"].numel() == 0
     assert result["agreed"]

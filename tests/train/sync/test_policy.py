@@ -53,13 +53,13 @@ def test_fragments_are_spread_evenly_over_the_period(sync: Sync, origin: int) ->
 
 
 @given(st.integers(1, 60), st.integers(0, 1000), st.integers(0, 500))
-def test_with_whole_exchanges_every_exchange_is_a_border(every: int, origin: int, gone: int) -> None:
+def test_with_whole_exchanges_every_exchange_is_a_sync_point(every: int, origin: int, gone: int) -> None:
     schedule = first_schedule(Sync(policy="local", every=every), origin)
     assert schedule.is_sync_point(origin + gone) == (gone % every == 0)
 
 
 @given(streaming().filter(lambda s: s.fragments > 1 or s.delay), st.integers(1, 500))
-def test_with_fragments_or_delay_no_border_comes_by_itself(sync: Sync, gone: int) -> None:
+def test_with_fragments_or_delay_no_sync_point_comes_by_itself(sync: Sync, gone: int) -> None:
     schedule = first_schedule(sync, 7)
     assert schedule.is_sync_point(7)
     assert not schedule.is_sync_point(7 + gone)
@@ -67,14 +67,14 @@ def test_with_fragments_or_delay_no_border_comes_by_itself(sync: Sync, gone: int
 
 
 @given(st.integers(0, 10_000))
-def test_under_every_step_each_step_is_a_border_and_nothing_else_is_exchanged(step: int) -> None:
+def test_under_every_step_each_step_is_a_sync_point_and_nothing_else_is_exchanged(step: int) -> None:
     schedule = first_schedule(Sync(), 0)
     assert schedule.is_sync_point(step)
     assert schedule.starts(step) == ()
 
 
 @given(st.floats(0.001, 1e4), st.floats(1e-5, 1e4))
-def test_the_steps_of_a_timed_period_take_no_longer_than_asked(seconds: float, step_s: float) -> None:
+def test_the_steps_of_a_timed_period_take_no_longer_than_requested(seconds: float, step_s: float) -> None:
     steps = steps_within(seconds, step_s)
     assert steps == 1 or steps * step_s <= seconds * (1 + 1e-9)
     assert (steps + 1) * step_s >= seconds * (1 - 1e-9)

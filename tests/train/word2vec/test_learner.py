@@ -80,7 +80,7 @@ def test_stopped_anywhere_and_gone_on_it_ends_with_the_same_bits(
     assert vectors.metadata["losses"] == whole.metadata["losses"]
 
 
-def test_one_lost_in_mid_pass_goes_on_from_the_pass_before(corpus: BuiltCorpus, tmp_path: Path) -> None:
+def test_one_lost_in_mid_pass_continues_from_the_pass_before(corpus: BuiltCorpus, tmp_path: Path) -> None:
     lost = begin(corpus, tmp_path)
     while lost.epoch == 0:
         lost.advance()
@@ -97,7 +97,7 @@ def test_half_a_checkpoint_is_none(corpus: BuiltCorpus, tmp_path: Path) -> None:
     assert (begin(corpus, tmp_path).epoch, begin(corpus, tmp_path).position) == (0, 0)
 
 
-def test_other_settings_do_not_go_on_from_a_checkpoint(corpus: BuiltCorpus, tmp_path: Path) -> None:
+def test_other_settings_do_not_continue_from_a_checkpoint(corpus: BuiltCorpus, tmp_path: Path) -> None:
     one = begin(corpus, tmp_path)
     one.advance()
     one.save()
@@ -115,7 +115,7 @@ def test_a_flipped_byte_is_found(corpus: BuiltCorpus, tmp_path: Path) -> None:
         load_vectors(tmp_path / "word2vec")
 
 
-def test_a_first_embedding_is_centred_and_as_large_as_asked_for(tmp_path: Path) -> None:
+def test_a_first_embedding_is_centred_and_as_large_as_requested(tmp_path: Path) -> None:
     drawn = np.random.default_rng(1).normal(3.0, 0.7, (50, 8)).astype(np.float32)
     save_vectors(tmp_path, TokenVectors(drawn, drawn, np.ones(50, np.int64), {}))
     vectors = load_vectors(tmp_path)

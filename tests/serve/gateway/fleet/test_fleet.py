@@ -169,7 +169,7 @@ def played(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(play())
 
 
-def test_an_answer_goes_on_at_another_replica_when_its_own_ends() -> None:
+def test_an_answer_continues_on_another_replica_when_its_own_exits() -> None:
     async def play() -> None:
         async with scene() as s:
             for engine in s.engines.values():
@@ -216,7 +216,7 @@ def test_what_an_engine_fails_is_tried_elsewhere_and_counts_against_it() -> None
     played(play)
 
 
-def test_what_the_client_got_wrong_is_refused_at_once_and_counts_against_nobody() -> None:
+def test_a_clients_error_is_refused_at_once_and_counts_against_no_replica() -> None:
     async def play() -> None:
         async with scene() as s:
             for engine in s.engines.values():
@@ -271,7 +271,7 @@ def test_a_request_waits_for_a_replica() -> None:
     played(play)
 
 
-def test_a_gateway_that_has_met_nobody_waits_for_the_first_replica_of_a_version() -> None:
+def test_a_gateway_without_replicas_waits_for_the_first_replica_of_a_version() -> None:
     async def play() -> None:
         async with scene("1", patience_s=0.3) as s:
             await s.fleet.wait_until_known("m@1")
@@ -286,7 +286,7 @@ def test_a_gateway_that_has_met_nobody_waits_for_the_first_replica_of_a_version(
     played(play)
 
 
-def test_replicas_that_drain_get_nothing_new_and_unhealthy_ones_only_what_nobody_else_can_take() -> None:
+def test_draining_replicas_get_nothing_new_and_unhealthy_ones_only_what_no_other_can_take() -> None:
     async def play() -> None:
         async with scene("111") as s:
             s.states |= {"a": "draining", "b": "unhealthy"}
@@ -358,7 +358,7 @@ def test_neither_copies_nor_requests_for_other_versions_take_the_room_of_a_versi
     played(play)
 
 
-def test_what_is_asked_in_the_shadow_is_told_apart_and_demand_is_counted_by_version() -> None:
+def test_shadow_requests_are_distinguished_and_demand_is_counted_by_version() -> None:
     async def play() -> None:
         async with scene("12") as s:
             s.engines["a"].silent_after = s.engines["b"].silent_after = 1

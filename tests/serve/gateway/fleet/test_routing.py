@@ -27,7 +27,9 @@ def idle(*names: str) -> list[ReplicaCandidate]:
 
 
 @given(names, st.binary(min_size=1))
-def test_a_prefix_returns_to_its_replica_whoever_else_comes_or_goes(there: list[str], key: bytes) -> None:
+def test_a_prefix_returns_to_its_replica_when_other_replicas_start_or_stop(
+    there: list[str], key: bytes
+) -> None:
     chosen = choose_replica(idle(*there), key)
     assert choose_replica(idle(*reversed(there), "engine-new"), key).name in (chosen.name, "engine-new")
     others = [name for name in there if name != chosen.name]
@@ -35,7 +37,7 @@ def test_a_prefix_returns_to_its_replica_whoever_else_comes_or_goes(there: list[
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.binary(min_size=1))
-def test_nobody_waits_for_a_warm_prefix_longer_than_the_margin(busy: list[int], key: bytes) -> None:
+def test_no_request_waits_for_a_warm_prefix_longer_than_the_margin(busy: list[int], key: bytes) -> None:
     candidates = [ReplicaCandidate(f"engine-{n}", each, 32) for n, each in enumerate(busy)]
     assert choose_replica(candidates, key).busy <= min(busy) + candidates[0].margin
 
@@ -53,7 +55,7 @@ def test_prefixes_spread_over_all_replicas_and_tenants_have_their_own() -> None:
     st.sets(st.sampled_from("abcd")),
     PLACES,
 )
-def test_a_version_without_a_replica_is_chosen_only_if_nobody_has_one(
+def test_a_version_without_a_replica_is_chosen_only_if_no_version_has_one(
     weights: dict[str, float], alive: set[str], place: float
 ) -> None:
     version, standby = choose_version(Route(weights, standby=["d"]), alive, place)
@@ -82,7 +84,7 @@ def test_conversations_spread_by_weight() -> None:
 
 
 @given(st.lists(st.one_of(st.just("ask"), st.floats(0.0, 5.0)), max_size=300))
-def test_retries_are_a_part_of_what_is_asked_for(events: list[str | float]) -> None:
+def test_retries_are_a_share_of_the_requests(events: list[str | float]) -> None:
     budget, now, requests, taken = RetryBudget(), 0.0, 0, 0
     for event in events:
         if isinstance(event, str):

@@ -63,7 +63,7 @@ def test_what_finds_no_slot_in_time_is_refused_and_an_end_makes_room() -> None:
     run(work, make_controller(wait=1.0))
 
 
-def test_nobody_is_refused_for_time_while_no_engine_is_connected() -> None:
+def test_no_request_is_refused_for_time_while_no_engine_is_connected() -> None:
     capacities = [EngineCapacity(SLOTS)]
     controller = AdmissionController(
         ServeLimits(wait=1.0), None, lambda _: capacities[-1], Metrics(), holder="g"

@@ -72,7 +72,7 @@ def stream(client: httpx.Client) -> Any:
     return client.stream("POST", "/v1/completions", json=ASK | {"stream": True})
 
 
-def test_a_burst_is_let_in_and_the_next_request_is_told_when_to_come_again(start: Start) -> None:
+def test_a_burst_is_admitted_and_the_next_request_learns_when_to_retry(start: Start) -> None:
     client = start(limits={"all": {"requests_per_second": 0.01, "burst": 3}})
     assert [complete(client).status_code for _ in range(3)] == [200, 200, 200]
     refused = complete(client)
@@ -144,7 +144,7 @@ def test_a_key_is_held_to_its_own_limits_and_to_its_tenants(start: Start, tmp_pa
     assert answer.status_code == 200
 
 
-def test_a_deadline_that_cannot_be_kept_is_refused_before_the_engine_is_asked(
+def test_a_deadline_that_cannot_be_met_is_refused_before_the_engine_gets_it(
     start: Start, engine: Any
 ) -> None:
     engine.pause_s = 0.05

@@ -14,7 +14,7 @@ amounts = st.integers(1, 50)
 
 
 @given(st.integers(1, 50), st.floats(0.01, 100), st.integers(0, 50), amounts)
-def test_a_flow_has_what_is_wanted_after_the_time_that_was_told_and_not_before(
+def test_a_rate_refills_after_the_announced_time_and_not_before(
     capacity: int, per_s: float, spent: int, wanted: int
 ) -> None:
     rule, spent, wanted = Rule("flow", capacity, per_s), min(spent, capacity), min(wanted, capacity)

@@ -85,7 +85,9 @@ def test_several_that_wait_for_the_same_exchange_are_all_paid(database: FlakyDat
     run(database, work)
 
 
-def test_a_database_that_is_away_is_told_of_and_used_again_when_it_is_back(database: FlakyDatabase) -> None:
+def test_a_database_that_is_away_is_reported_of_and_used_again_when_it_is_back(
+    database: FlakyDatabase,
+) -> None:
     async def work(client: QuotaClient) -> None:
         database.is_offline = True
         with pytest.raises(QuotaExceeded) as refused:
