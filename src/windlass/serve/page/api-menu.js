@@ -16,18 +16,18 @@ let typed = "";
 /** Every operation of the document, with the group that it belongs to. */
 export function operations(document) {
   return Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, told]) => ({
-      ...told,
+    Object.entries(methods).map(([method, operation]) => ({
+      ...operation,
       path,
       method: method.toUpperCase(),
       address: `${method}${path}`,
-      scope: told["x-scope"],
+      scope: operation["x-scope"],
       group: GROUPS.find(([, holds]) => holds(path))[0],
     })),
   );
 }
 
-/** The list beside the text; `chosen` is marked. */
+/** The list next to the text; `chosen` is marked. */
 export function menu(all, chosen, t) {
   const list = h("div", { class: "stack" });
   const input = h("input", {

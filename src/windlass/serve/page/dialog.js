@@ -1,4 +1,4 @@
-// Asks before something is done: says what will happen, does it while the dialog is open, and tells what went wrong there.
+// Confirms an action: says what will happen, runs it while the dialog is open, and shows a failure in it.
 
 import { failureBox, h, show } from "./dom.js";
 

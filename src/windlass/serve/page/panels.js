@@ -1,4 +1,4 @@
-// What the views for operators are made of: panels, tables, chips, figures, and looking again every few seconds.
+// What the views for operators are made of: panels, tables, chips, figures, and polling every few seconds.
 
 import { failureBox, h, show } from "./dom.js";
 
@@ -47,7 +47,7 @@ export const chip = (text, kind = "plain") => h("span", { class: `badge ${kind}`
 
 export const button = (text, click, kind = "") => h("button", { type: "button", class: kind, on: { click } }, text);
 
-/** A share as a bar, for the eye; what stands beside it says it in numbers. */
+/** A share as a bar; the text next to it has the number. */
 export function share(part, kind = "") {
   const width = `${(Math.min(1, Math.max(0, part)) * 100).toFixed(1)}%`;
   return h("span", { class: `bar ${kind}`, "aria-hidden": "true" }, h("span", { style: { width } }));
@@ -64,7 +64,7 @@ export function used(value, most) {
 
 const drawn = new WeakMap();
 
-/** Build the content of a place anew when its facts are others than before; who was in it with the keyboard, stays in it. */
+/** Rebuild the content of a place when its facts have changed; the keyboard focus stays in it. */
 export function refresh(place, facts, build) {
   const text = JSON.stringify(facts);
   if (drawn.get(place) === text) return;
@@ -74,7 +74,7 @@ export function refresh(place, facts, build) {
   if (held) place.querySelector("button, a, input, select, [tabindex]")?.focus({ preventScroll: true });
 }
 
-/** Look now and every few seconds, until it is ended; a failure is shown in `place` and looked past at the next look. */
+/** Poll now and every few seconds until ended; a failure is shown in `place`, and the next poll tries again. */
 export function repeat(look, place, t, every_ms) {
   let timer = null, ended = false, failed = false;
   async function once() {
@@ -92,22 +92,22 @@ export function repeat(look, place, t, every_ms) {
   return { now: once, end: () => { ended = true; clearTimeout(timer); } };
 }
 
-/** Words that all of these views share. */
+/** Texts that all of these views share. */
 export const shared = {
   en: {
     cancel: "Cancel", close: "Close", asTable: "As a table", never: "never", state: "State", name: "Name", actions: "Actions",
     made: "Made", failure_model_not_found: "There is no such model or version.",
     failure_refused: "This cannot be done.", failure_run_not_found: "There is no such run.",
-    failure_in_use: "Somebody else holds what this needs right now; try again.",
-    failure_control_unavailable: "The part of the service that looks after runs, plans and models does not answer.",
+    failure_in_use: "Another process is using this right now; try again.",
+    failure_control_unavailable: "The control process (runs, plans and models) does not answer.",
   },
   zh: {
     cancel: "取消", close: "关闭", asTable: "以表格显示", never: "从不", state: "状态", name: "名称", actions: "操作",
     made: "创建于", failure_model_not_found: "没有这个模型或版本。",
-    failure_refused: "无法这样做。", failure_run_not_found: "没有这个训练任务。", failure_in_use: "所需内容正被占用，请重试。",
-    failure_control_unavailable: "负责训练、规划和模型的服务部分没有响应。",
+    failure_refused: "无法这样做。", failure_run_not_found: "没有这个训练运行。", failure_in_use: "另一个进程正在使用它，请重试。",
+    failure_control_unavailable: "控制进程（训练运行、规划和模型）没有响应。",
   },
 };
 
-/** The words of a view, with those that all share below them. */
+/** The texts of a view, in front of the shared ones. */
 export const words = (en, zh) => ({ en: { ...shared.en, ...en }, zh: { ...shared.zh, ...zh } });

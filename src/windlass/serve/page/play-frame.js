@@ -171,7 +171,7 @@ export function drawModels(play) {
   );
 }
 
-/** What the model is told before a conversation. */
+/** The system message. */
 export function systemField(play) {
   const { t } = play;
   const input = h("textarea", {

@@ -55,7 +55,7 @@ function foreseen(told, t) {
   );
 }
 
-/** Of budgets of one kind (of all, of the tenant, of the key) the one of which least would be left. */
+/** Of budgets of one kind (all, tenant, key) the one with the least left after the request. */
 function scarcest(budgets, t) {
   if (!budgets.length) return null;
   const share = Math.min(...budgets.map(({ left, capacity, needed }) => Math.max(0, (left - needed) / capacity)));

@@ -1,4 +1,4 @@
-// What the server's own OpenAPI document says: operations, fields, ranges, defaults. Nothing is known here beside it.
+// What the server's own OpenAPI document says: operations, fields, ranges, defaults. No other source is used.
 
 let asked = null;
 

@@ -1,11 +1,11 @@
-// The shell: finds the view that the address names, fetches its module, and shows it to those who may see it.
+// The shell: finds the view that the address names, fetches its module, and shows it if the key has the scope.
 //
 // A view exports `words` ({ en, zh }), `title` (a key of its words) and `show(root, context)`, which fills `root` and
 // returns what cleans up after it. A change of language or route cleans up and shows anew; what should outlive that, a
 // view keeps in its module.
 
 import * as api from "./api.js";
-import { door } from "./door.js";
+import { signIn } from "./sign-in.js";
 import { failureBox, h, show } from "./dom.js";
 import { forget, key, needed } from "./key.js";
 import { speaker } from "./words.js";
@@ -18,12 +18,12 @@ const main = find("main"),
 
 let language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
 let t = speaker(language);
-let scopes = null; // null: not asked yet, or refused
-let refused = null; // the code with which the door was last shut
+let scopes = null; // null: not fetched yet, or refused
+let refused = null; // the code with which the server refused the last key
 let leave = () => undefined;
 let turn = 0; // counts showings, so that a slow one does not overwrite a later one
-let again = () => undefined; // how what could not be shown is tried once more
-let waiting = null; // the timer of the next look whether the server is back
+let again = () => undefined; // shows the failed view again
+let waiting = null; // the timer of the next check whether the server is back
 
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
@@ -75,7 +75,7 @@ async function fill(view, rest, mine, focus) {
   else ended?.();
 }
 
-/** Ask who we are; false when the door had to be shown instead. What is `open` to all is shown to the unknown too. */
+/** Fetch the scopes of the key; false when the sign-in form is shown instead. An `open` view needs no key. */
 async function enter(mine, open) {
   if (needed() && !key()) return open ? false : shut(refused);
   try {
@@ -97,7 +97,7 @@ function shut(reason) {
   if (reason === "unauthorized") forget();
   navigate(route().name);
   document.title = `${t("signIn")} · Windlass`;
-  door(main, {
+  signIn(main, {
     t,
     reason,
     enter: () => {
@@ -123,7 +123,7 @@ function forbid(name) {
 }
 
 function broken(failure) {
-  // A browser may remember that a module could not be fetched; only a fresh page asks again for certain.
+  // A browser may cache that a module could not be fetched; only a reload fetches it again for certain.
   again = failure.module ? () => location.reload() : () => open({ focus: false });
   close(failureBox(failure, t), h("div", {}, h("button", { type: "button", on: { click: again } }, t("retry"))));
   return false;
@@ -147,17 +147,17 @@ function navigate(current) {
 
 function announce(text) {
   find("live").textContent = "";
-  // A screen reader speaks of a change only: the same text twice must change in between.
+  // A screen reader reads changes only: clear the text first, in case the next one is the same.
   setTimeout(() => {
     find("live").textContent = text;
   }, 30);
 }
 
-/** A key that is refused in mid-use leads to the door; a server that is gone is told above everything. */
-function hear(news) {
-  if (news === "well") return recover();
-  if (news.code === "unauthorized" && scopes !== null) return void shut("unauthorized");
-  if (news.code !== "unreachable" || waiting) return;
+/** A refused key leads to the sign-in form; a server that does not answer is shown above everything. */
+function onStatus(status) {
+  if (status === "well") return recover();
+  if (status.code === "unauthorized" && scopes !== null) return void shut("unauthorized");
+  if (status.code !== "unreachable" || waiting) return;
   outage.textContent = t("outage");
   outage.hidden = false;
   const look = async () => {
@@ -222,6 +222,6 @@ find("skip").addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", () => open());
-api.watch(hear);
+api.watch(onStatus);
 translate();
 open({ focus: false });

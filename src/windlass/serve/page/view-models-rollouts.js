@@ -1,4 +1,4 @@
-// Roll-outs: how each stands and what it rests on, and the wishes that the service carries out.
+// Roll-outs: the state of each with its evidence, and the commands that the service carries out.
 
 import { confirm } from "./dialog.js";
 import { field, h, select } from "./dom.js";
@@ -21,8 +21,8 @@ export function rollouts(all, format, context) {
     h("p", { class: "row" }, share(each.weight), h("span", { class: "hint" }, `${t("part")}: ${format.share(each.weight)}`)),
     each.reason ? h("p", { lang: "en" }, each.reason) : null,
     isEnded(each) ? null : h("p", { class: "row" },
-      button(t("finish"), () => wish(each, "promote", "finish", context), "small"),
-      button(t("abort"), () => wish(each, "abort", "abort", context), "small danger")),
+      button(t("finish"), () => command(each, "promote", "finish", context), "small"),
+      button(t("abort"), () => command(each, "abort", "abort", context), "small danger")),
     report(each.report, t, format))));
 }
 
@@ -36,12 +36,12 @@ export async function startRollout(candidate, { api, t, tell, again }) {
   if (answer) { tell(t("rolloutStarted", answer)); await again(); }
 }
 
-async function wish(rollout, verb, word, { api, t, tell, again }) {
+async function command(rollout, verb, word, { api, t, tell, again }) {
   const answer = await confirm({
     t, title: t(`${word}Title`, rollout), says: [t(`${word}Says`)], yes: t(word).replace("…", ""), grave: true,
     work: () => api.call(`/admin/rollouts/${encodeURIComponent(rollout.id)}/${verb}`, { method: "POST" }),
   });
-  if (answer) { tell(t("wished")); await again(); }
+  if (answer) { tell(t("requested")); await again(); }
 }
 
 /** What was found, by criterion (docs/formats/rollout-report.md). */

@@ -25,14 +25,14 @@ export async function show(root, context) {
 
   async function look() {
     const get = (path) => api.call(path, { signal: ending.signal });
-    const [{ models }, wished] = await Promise.all([get(MODELS), stored(get("/admin/rollouts"))]);
-    const more = { ...context, tell, again: looking.now, drawn, rolls: wished !== null };
+    const [{ models }, list] = await Promise.all([get(MODELS), stored(get("/admin/rollouts"))]);
+    const more = { ...context, tell, again: looking.now, drawn, rolls: list !== null };
     refresh(place, models, () => {
       for (const each of drawn.splice(0)) each.close();
       return models.length ? models.map((model) => shown(model, format, more)) : h("p", { class: "hint" }, t("none"));
     });
-    rolled.className = wished?.data.some((each) => !isEnded(each)) ? "" : "later";
-    refresh(rolled, wished, () => wished && panel(t("rollouts"), rollouts(wished.data, format, more)));
+    rolled.className = list?.data.some((each) => !isEnded(each)) ? "" : "later";
+    refresh(rolled, list, () => list && panel(t("rollouts"), rollouts(list.data, format, more)));
   }
 
   function tell(text) {

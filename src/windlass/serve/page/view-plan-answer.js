@@ -1,4 +1,4 @@
-// What the planner answered: figures, memory bars, the front, the layouts with their reasons; or what is in the way.
+// What the planner answered: figures, memory bars, the front, the layouts with their reasons; or why no layout is feasible.
 
 import { bars, chart, cloud } from "./chart.js";
 import { h, show as put } from "./dom.js";
@@ -6,9 +6,9 @@ import { button, chip, figure, figures, layoutName, panel, table } from "./panel
 import { fixed } from "./view-plan-form.js";
 
 const MAX_BARS = 4;
-const AFTERWARDS = new Set(["distilled"]);      // what to do with a model once it is trained is nothing to ask for now
+const AFTERWARDS = new Set(["distilled"]);      // a change after training cannot be applied to this request
 
-/** Places for the answer; the charts in them live as long as the view. `apply` takes what a fix would ask for instead. */
+/** Places for the answer; the charts in them live as long as the view. `apply` takes the request that a fix proposes. */
 export function answer({ t, format }, apply) {
   const words = { table: t("asTable") };
   const memory = chart({ title: t("memoryTitle"), words, named: false });
@@ -50,7 +50,7 @@ function summary(plan, t, format) {
       best.kwh === null ? null : figure(t("energy"), `${format.count(best.kwh)} kWh`)));
 }
 
-/** What is in the way, and buttons that change what is asked by what the planner has tried. */
+/** Why no layout is feasible, and buttons that apply the fixes that the planner tried. */
 function obstacle({ no_solution: none }, asked, t, format, apply) {
   return h("section", { class: "card stack obstacle", role: "alert" },
     h("h2", {}, t("noSolution")), h("p", {}, h("strong", {}, t(`binding_${none.binding}`))),
@@ -78,7 +78,7 @@ function memoryBars(all, t, format) {
   return bars({ rows, format: format.bytes, limit: t("limit"), heads: [t("layout"), t("part"), t("bytes")] });
 }
 
-/** Time against money, or against memory where nobody knows the prices; a dot's size is the memory. */
+/** Time against money, or against memory where prices are unknown; a dot's size is the memory. */
 function points(plan, t, format) {
   const priced = plan.front.every((each) => each.dollars), key = priced ? "dollars" : "memory_bytes";
   const best = plan.layouts[0], most = Math.max(...plan.front.map((each) => each.memory_bytes), 1);

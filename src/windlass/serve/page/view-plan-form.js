@@ -1,4 +1,4 @@
-// What is asked of the planner: fields with sliders beside them, and how they become the body of a question.
+// The planner's form: fields with sliders next to them, and the request body that they make.
 
 import { field, h, select } from "./dom.js";
 import { readCount, readTime, writeCount, writeTime } from "./view-plan-numbers.js";

@@ -1,4 +1,4 @@
-// The planner: what is asked on one side, what comes of it on the other, as soon as a slider rests.
+// The planner: the request on one side, the plan on the other, as soon as a slider stops.
 
 import { failureBox, h, show as put } from "./dom.js";
 import { figuresFor } from "./figures.js";

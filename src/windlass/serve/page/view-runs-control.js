@@ -1,4 +1,4 @@
-// The buttons of a run: each says in a dialog what it will do, asks for it, and hands back what the server answered.
+// The buttons of a run: each says in a dialog what it will do, sends the request, and returns the server's answer.
 
 import { confirm } from "./dialog.js";
 import { field, h, select, show as put } from "./dom.js";

@@ -4,12 +4,12 @@ import { h, show as put } from "./dom.js";
 import { figuresFor } from "./figures.js";
 import { panel, refresh } from "./panels.js";
 import { changes, controls } from "./view-runs-control.js";
-import { audit, comparison, crews, head, history, incidents, reasons, samples, settings } from "./view-runs-parts.js";
+import { audit, comparison, generationTable, head, history, incidents, reasons, samples, settings } from "./view-runs-parts.js";
 import { pictures } from "./view-runs-pictures.js";
 import { NEWS, begin, follow } from "./view-runs-story.js";
 
 const DRAW_EVERY_MS = 250, LOOK_AFTER_MS = 400, ACCOUNT_EVERY_MS = 10000;
-const PARTS = ["head", "control", "answers", "compare", "goodput", "incidents", "samples", "settings", "history", "crews"];
+const PARTS = ["head", "control", "answers", "compare", "goodput", "incidents", "samples", "settings", "history", "generations"];
 
 export async function showRun(root, context, [name, number]) {
   const { api, t, language } = context;
@@ -17,7 +17,7 @@ export async function showRun(root, context, [name, number]) {
   const ending = new AbortController(), { signal } = ending;
   const format = figuresFor(language), story = begin(), see = pictures(t, format);
   const place = Object.fromEntries(PARTS.map((part) => [part, h("div", {})]));
-  const asked = [];       // what was asked for here, and what the journal said to it
+  const requests = [];    // what was requested here, and what the journal says about it
   const timers = {};
   let job, goodput, trouble;
 
@@ -26,12 +26,12 @@ export async function showRun(root, context, [name, number]) {
     [job, goodput, { incidents: trouble }] = await Promise.all([read(), read("/goodput"), read("/incidents")]);
     const { state, elastic, effective, settings: held, requested: pending, history: past, generations } = job;
     refresh(place.control, [state, elastic, effective, pending, past], () => panel(t("control"),
-      h("div", { class: "row" }, controls(job, base, context, hear)),
+      h("div", { class: "row" }, controls(job, base, context, record)),
       ["stopped", "new"].includes(state) ? h("p", { class: "hint" }, t("stoppedHint")) : null));
     refresh(place.incidents, trouble, () => panel(t("incidents"), incidents(trouble, t, format)));
     refresh(place.settings, [effective, held, pending], () => settings(job, t, format));
     refresh(place.history, past, () => history(job, t, format));
-    refresh(place.crews, generations, () => crews(job, t, format));
+    refresh(place.generations, generations, () => generationTable(job, t, format));
     see.spend(goodput);
     draw();
   }
@@ -41,21 +41,21 @@ export async function showRun(root, context, [name, number]) {
     refresh(place.head, [job.state, job.step, story.last], () => head(job, story, t, format));
     refresh(place.compare, [job.state, goodput, story.last, story.evaluations.at(-1)], () => comparison(job, story, goodput, t, format));
     refresh(place.samples, [story.samples.length, story.samples.at(-1)], () => panel(t("samples"), samples(story.samples, t)));
-    for (const each of asked) each.told = answerTo(each, story, t) ?? each.told;
-    refresh(place.answers, asked, () => (asked.length ? h("ul", { class: "answers" }, asked.map((each) =>
-      h("li", {}, each.text, each.told ? [" ", h("strong", {}, each.told)] : null))) : null));
+    for (const request of requests) request.outcome = answerTo(request, story, t) ?? request.outcome;
+    refresh(place.answers, requests, () => (requests.length ? h("ul", { class: "answers" }, requests.map((request) =>
+      h("li", {}, request.text, request.outcome ? [" ", h("strong", {}, request.outcome)] : null))) : null));
   }
 
   /** Take the server's answer to a button; the journal's comes with the records. */
-  function hear(verb, answer) {
+  function record(verb, answer) {
     const runs = ["running", "paused"].includes(job.state);
-    if (verb === "scale") asked.unshift({ verb, before: story.scaled?.id ?? 0, text: t("askedWorkers", answer) });
-    else asked.unshift({ verb, id: answer.request.id, text: t(runs ? "asked" : "askedLater", answer.request) });
-    context.announce(asked[0].text);
+    if (verb === "scale") requests.unshift({ verb, before: story.scaled?.id ?? 0, text: t("askedWorkers", answer) });
+    else requests.unshift({ verb, id: answer.request.id, text: t(runs ? "asked" : "askedLater", answer.request) });
+    context.announce(requests[0].text);
     soon("look", 0, look);
   }
 
-  /** Do something once, a little later; what the server refuses meanwhile is told by the shell. */
+  /** Run an action once, a little later; the shell shows what the server refuses. */
   function soon(what, after_ms, act) {
     timers[what] ??= setTimeout(async () => {
       timers[what] = null;
@@ -83,15 +83,15 @@ export async function showRun(root, context, [name, number]) {
   put(root, h("p", {}, h("a", { href: "#/runs" }, `← ${t("back")}`)), place.head, place.control, place.answers,
     panel(t("curves"), h("div", { class: "pair" }, see.loss.element, see.speed.element)),
     panel(t("comparison"), place.compare, reasons(job, t)), panel(t("goodput"), see.facts, see.time.element),
-    place.incidents, place.samples, place.settings, place.history, place.crews, panel(t("audit"), audit(base, api, t)));
+    place.incidents, place.samples, place.settings, place.history, place.generations, panel(t("audit"), audit(base, api, t)));
   watch();
   return () => { ending.abort(); Object.values(timers).forEach(clearTimeout); see.close(); };
 }
 
 /** What the journal says to a request: taken at a step, or refused; undefined while it says nothing. */
-function answerTo(asked, story, t) {
-  if (asked.verb === "scale") return story.scaled?.id > asked.before ? t("scaledTo", story.scaled) : undefined;
-  const record = story.changes.find((change) => change.id >= asked.id);
+function answerTo(request, story, t) {
+  if (request.verb === "scale") return story.scaled?.id > request.before ? t("scaledTo", story.scaled) : undefined;
+  const record = story.changes.find((change) => change.id >= request.id);
   if (!record) return undefined;
   if (record.refused) return t("refusedBy", { reason: record.refused });
   return t("taken", { step: record.step, what: changes(record.changed, t) || t("takenNothing") });

@@ -16,7 +16,7 @@ export function head(job, story, t, format) {
       left ? h("span", { class: "hint" }, t("left", { time: format.seconds(left) })) : null)];
 }
 
-/** What the planner expected beside what came. The time of a run that goes on is what it took and what it says is left. */
+/** The planner's prediction and the measurement. The time of a running run is the time so far plus its own estimate of the rest. */
 export function comparison(job, story, goodput, t, format) {
   const { predicted } = job;
   const spent = goodput.total_s - (goodput.seconds.offline ?? 0), left = story.last?.seconds_left;
@@ -67,7 +67,7 @@ export function samples(all, t) {
       newest.slice(SAMPLES, MAX_SAMPLES).map(one))];
 }
 
-/** The settings that training uses; those that somebody changed are marked, and what is asked for and not taken yet. */
+/** The settings that training uses; changed ones are marked, and requested ones that the run has not taken yet. */
 export function settings(job, t, format) {
   const facts = Object.entries(job.effective).map(([key, value]) => {
     const wanted = job.requested?.[key];
@@ -94,8 +94,8 @@ export function history(job, t, format) {
   return panel(t("history"), table(t("history"), heads, rows, t("noHistory")));
 }
 
-/** Who trained together under which layout, of an elastic run. */
-export function crews(job, t, format) {
+/** The workers and the layout of each generation of an elastic run. */
+export function generationTable(job, t, format) {
   if (!job.generations.length) return null;
   const rows = [...job.generations].reverse().map((each) =>
     [String(each.generation), format.when(each.time), String(each.members.length), h("span", { lang: "en" }, each.reason)]);

@@ -1,4 +1,4 @@
-// How a run stands, in a word and a bar.
+// The state of a run, as a word and a bar.
 
 import { h } from "./dom.js";
 import { chip } from "./panels.js";

@@ -1,4 +1,4 @@
-// All runs and how they stand; #/runs/NAME/NUMBER is one of them (view-runs-one.js).
+// All runs and their progress; #/runs/NAME/NUMBER is one of them (view-runs-one.js).
 
 import { h, show as put } from "./dom.js";
 import { figuresFor } from "./figures.js";

@@ -1,4 +1,4 @@
-// The service: replicas and health, where names lead, limits and usage; keys and tenants (view-service-keys.js); who did what.
+// The service: replicas and health, routes, limits and usage; keys and tenants (view-service-keys.js); the audit log.
 
 import { h, show as put } from "./dom.js";
 import { figuresFor } from "./figures.js";
@@ -80,7 +80,7 @@ function routes({ routes: all }, t, format) {
   return panel(t("routes"), table(t("routes"), [t("route"), t("weights"), t("shadow"), t("standby")], rows));
 }
 
-/** Budgets that gateways have counted; what is on loan to a gateway may be spent there without asking again. */
+/** Budgets that gateways have counted; what is leased to a gateway is spent there without another request. */
 function usage(budgets, keys, t, format) {
   const named = new Map(keys.map((each) => [each.id, each.name]));
   const rows = budgets.map((each) => {
