@@ -61,3 +61,30 @@ def test_banned_words_are_found_in_every_style_of_name(names: ModuleType) -> Non
     assert [name for _, name in names.banned_identifiers(text)] == [
         "what_was_told", "HttpDoor", "MOST_BYTES", "asked",
     ]  # fmt: skip
+
+
+def test_documentation_and_texts_of_the_page_use_plain_words(names: ModuleType) -> None:
+    assert names.banned_in_texts(ROOT) == []
+
+
+def test_names_of_tests_use_plain_words(names: ModuleType) -> None:
+    assert names.banned_test_names(ROOT / "tests") == []
+
+
+def test_banned_words_are_found_in_prose_and_not_in_code(names: ModuleType) -> None:
+    text = "Whoever asks is\ntold so, beside `nobody` and `is told`.\nIt goes on."
+    assert list(names.banned_words(text)) == [(1, "Whoever"), (1, "is told"), (2, "beside"), (3, "goes on")]
+
+
+def test_old_names_of_modules_are_found_in_backticks(names: ModuleType) -> None:
+    old = names.old_modules(ROOT)
+    assert "cluster.attend" in old
+    text = "See `windlass.cluster.attend`,\n`cluster.launch` and the table `[corpus.cache]`."
+    assert list(names.old_names(text, old)) == [(1, "cluster.attend")]
+
+
+def test_the_checked_texts_are_pages_words_of_the_web_page_and_errors(names: ModuleType) -> None:
+    paths = {str(path.relative_to(ROOT)) for path in names.texts_of(ROOT)}
+    assert {"README.md", "docs/log.md", "docs/formats/wire.md", "src/windlass/http/codes.toml"} <= paths
+    assert "src/windlass/serve/page/play-words.js" in paths
+    assert not any(path.startswith("docs/reference/") for path in paths)

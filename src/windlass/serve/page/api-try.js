@@ -192,7 +192,7 @@ function input(parameter, document) {
 /** Whether sending changes what others see: everything that is no GET and no question to a model. */
 const changes = ({ method, path }) => method !== "GET" && !path.startsWith("/v1/");
 
-/** What the completions may be told beside the text, if the server's document says that it listens. */
+/** What a completion request may have in addition to the text, if the server's document lists the route. */
 function known(document, operation) {
   const schema = document.paths["/v1/complete-call"]?.post?.requestBody?.content?.["application/json"]?.schema;
   const names = document.components.schemas[schema?.$ref?.split("/").at(-1)]?.properties ?? {};

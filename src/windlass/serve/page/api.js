@@ -16,7 +16,7 @@ export class Failure extends Error {
 
 const watchers = new Set();
 
-/** Be told of every failure and every success ("well"); returns a function that ends it. */
+/** Call `listener` with every failure and every success ("well"); returns a function that ends it. */
 export function watch(listener) {
   watchers.add(listener);
   return () => watchers.delete(listener);

@@ -180,7 +180,7 @@ export function bars({ rows, format, limit, heads }) {
   };
 }
 
-/** Axes with round numbers on them: `log`, from `zero`, of `time`, or `tight` without room beside what is drawn. */
+/** Axes with round numbers on them: `log`, from `zero`, of `time`, or `tight` without a margin. */
 function scale(values, from, to, { log = false, zero = false, time = false, tight = false }) {
   const seen = values.filter((value) => Number.isFinite(value) && (!log || value > 0));
   let low = Math.min(...seen), high = Math.max(...seen);

@@ -57,7 +57,7 @@ export function copyButton(text, t, announce) {
 
 /**
  * Tabs by the ARIA pattern: arrows move, one tab stop. `parts` is [[name, title, make]], make() gives the panel's content
- * when its tab is first shown. `chosen` is told the name.
+ * when its tab is first shown. `chosen` is called with the name.
  */
 export function tabs(label, parts, { first, chosen } = {}) {
   const number = (tabs.count = (tabs.count ?? 0) + 1);

@@ -52,7 +52,7 @@ export class Column {
     let first = 0,
       reason = null;
     for await (const { data } of this.api.events(path, { body, signal: this.running.signal, until: "[DONE]" })) {
-      watch.heard();
+      watch.reset();
       const choice = data.choices?.[0];
       const text = choice?.text ?? choice?.delta?.content ?? "";
       if (text) {
@@ -172,7 +172,7 @@ export class Column {
       said = true;
     }, 1000);
     return {
-      heard: () => {
+      reset: () => {
         last = performance.now();
         said = false;
       },

@@ -34,14 +34,14 @@ export function within(parameter, model) {
   return { ...parameter, most: Math.min(parameter.most ?? Infinity, model.context_length - 1) };
 }
 
-/** What a parameter has before anybody touched it; half of a short context is left to the prompt. */
+/** The initial value of a parameter; half of a short context is left to the prompt. */
 export function initial(parameter, model) {
   const own = OWN[parameter.name];
   if (own === undefined) return "";
   return /tokens$/.test(parameter.name) && model?.context_length ? Math.min(own, Math.max(1, model.context_length >> 1)) : own;
 }
 
-/** Draw the controls. `values` is read and written; `changed` is told. */
+/** Draw the controls. `values` is read and written; `changed` is called after a change. */
 export function settingsPanel(place, found, values, { t, changed }) {
   const made = found.map((each) => one(each, values, t, changed));
   const few = made.filter((_, n) => FIRST.includes(found[n].name)),
@@ -99,7 +99,7 @@ function one(parameter, values, t, changed) {
   return number(parameter, name, about, values, changed, t);
 }
 
-/** What the parameter does; its default is told with its range. */
+/** What the parameter does; its default is shown with its range. */
 function explained(parameter, t) {
   return t.own(`about_${parameter.name}`) ?? parameter.about.replace(/[;,] default [-\d.]+?\.?$/, ".");
 }

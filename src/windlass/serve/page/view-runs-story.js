@@ -1,13 +1,13 @@
-// A run's journal as the view draws it. Input: records in the order of the journal. Output: a story that grows.
+// A run's journal as the view draws it. Input: records in the order of the journal. Output: a story, to which records are added.
 
-/** Records after which how a run stands, where its time went or what went wrong may be told differently. */
+/** Records that may change the state of a run, its goodput or its incidents. */
 export const NEWS = new Set(["started", "resumed", "settled", "evaluation", "checkpoint_failed", "verified", "settings",
   "paused", "unpaused", "stopped", "finished", "restarted", "coordinator", "lost", "left", "generation",
   "waiting", "scaled", "over", "replanned"]);
 
 export const begin = () => ({ count: 0, steps: [], evaluations: [], samples: [], changes: [], scaled: null, last: null });
 
-/** Take one record in; `resumed` and `settled` undo what was told of later steps. */
+/** Take one record in; `resumed` and `settled` undo the records of later steps. */
 export function take(story, record) {
   story.count += 1;
   if (record.event === "step") story.steps.push((story.last = record));
@@ -27,14 +27,14 @@ function undo(story, step) {
   story.last = story.steps.at(-1) ?? null;
 }
 
-/** Follow the journal until the run has ended or `signal` says so; goes on behind the last record when the wire breaks. */
-export async function follow(api, base, story, signal, heard) {
+/** Follow the journal until the run has ended or `signal` says so; continues after the last record when the connection breaks. */
+export async function follow(api, base, story, signal, onRecord) {
   while (!signal.aborted) {
     try {
       for await (const { name, data } of api.events(`${base}/journal?after=${story.count}`, { signal })) {
-        if (name === "end") return heard(null);
+        if (name === "end") return onRecord(null);
         take(story, data);
-        heard(data);
+        onRecord(data);
       }
     } catch (failure) {
       if (signal.aborted || failure.name === "AbortError") return;

@@ -80,7 +80,7 @@ async function rotate(key, context) {
   if (answer) await reveal(answer, "rotated", context);
 }
 
-/** Show a key that nobody can read again. */
+/** Show a key, which the server cannot show again. */
 async function reveal({ key, token }, word, { t, announce, tell }) {
   const told = tell(t(word, key));
   const content = h("p", { class: "row" }, h("code", { class: "token" }, token), copyButton(token, t, announce));

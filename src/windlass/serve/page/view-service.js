@@ -91,5 +91,5 @@ function usage(budgets, keys, t, format) {
         t("usedOf", { used: format.count(gone), most: format.count(each.capacity) })),
       format.count(each.left), `${format.count(each.lent)} (${each.gateways})`];
   });
-  return table(t("budgets"), [t("whom"), t("kindOf"), t("used"), t("left"), t("lent")], rows, t("noBudgets"));
+  return table(t("budgets"), [t("subject"), t("kindOf"), t("used"), t("left"), t("lent")], rows, t("noBudgets"));
 }
