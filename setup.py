@@ -11,7 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-ROOMS = {
+PACKAGES = {
     "windlass.serve.engine": Path("src/windlass/serve/engine"),
     "windlass.models": Path("src/windlass/models"),
 }
@@ -22,12 +22,12 @@ X86 = ["-mavx2", "-mfma", "-mf16c"] if platform.machine() in ("x86_64", "AMD64")
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", *X86]
 
 
-def native(room: str, folder: Path) -> Extension:
+def native(package: str, folder: Path) -> Extension:
     sources = sorted(path for path in (folder / "native").iterdir() if path.suffix in (".cpp", ".h"))
     # The library says what it was built from; one of other sources is not used (see models/native_loader.py).
     checksum = zlib.crc32(b"".join(path.read_bytes() for path in sources))
     return Extension(
-        f"{room}._native",
+        f"{package}._native",
         sources=[str(path) for path in sources if path.suffix == ".cpp"],
         depends=[str(path) for path in sources],
         extra_compile_args=FLAGS,
@@ -38,4 +38,4 @@ def native(room: str, folder: Path) -> Extension:
     )
 
 
-setup(ext_modules=[native(room, folder) for room, folder in ROOMS.items()])
+setup(ext_modules=[native(package, folder) for package, folder in PACKAGES.items()])

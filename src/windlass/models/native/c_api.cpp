@@ -1,4 +1,4 @@
-// What every native library of ours says of itself; see models/library.py.
+// What every native library of ours reports about itself; see models/native_loader.py.
 
 #ifndef WINDLASS_SOURCES
 #define WINDLASS_SOURCES 0u

@@ -1,4 +1,4 @@
-// The library's door: plain C, so that Python needs no headers to build it and ctypes can call it.
+// The library's C API: plain C, so that Python needs no headers to build it and ctypes can call it.
 //
 // Pointers that are handed in belong to the caller, who keeps them alive; what windlass_pack_* and windlass_*_new
 // return is freed by its windlass_free_*.

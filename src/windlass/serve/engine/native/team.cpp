@@ -18,7 +18,7 @@ Team::Team(int threads) : size_(threads < 1 ? 1 : threads) {
 
 Team::~Team() {
     {
-        std::lock_guard<std::mutex> lock(door_);
+        std::lock_guard<std::mutex> lock(mutex_);
         ending_ = true;
     }
     wake_.notify_all();
@@ -32,7 +32,7 @@ void Team::run(const std::function<void()>& work) {
     met_ = 0;
     phase_of_thread_ = 0;
     {
-        std::lock_guard<std::mutex> lock(door_);
+        std::lock_guard<std::mutex> lock(mutex_);
         call_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
@@ -58,7 +58,7 @@ void Team::serve() {
     while (true) {
         for (int spins = 0; spins < kSpinsAwake && call_.load(std::memory_order_acquire) == seen; spins++) _mm_pause();
         if (call_.load(std::memory_order_acquire) == seen) {
-            std::unique_lock<std::mutex> lock(door_);
+            std::unique_lock<std::mutex> lock(mutex_);
             wake_.wait(lock, [&] { return ending_ || call_.load(std::memory_order_acquire) != seen; });
         }
         if (ending_) return;

@@ -50,7 +50,7 @@ private:
     std::atomic<int> busy_{0};
     std::atomic<bool> ending_{false};
     const std::function<void()>* work_ = nullptr;
-    std::mutex door_;
+    std::mutex mutex_;
     std::condition_variable wake_;
     std::vector<std::thread> threads_;
 };

@@ -25,7 +25,7 @@ class Metrics:
 
     def __init__(self, folder: Path | None = None, *, tenants: bool = False) -> None:
         self.registry = registry = MetricsRegistry(folder)
-        self._models: dict[str, ModelFigures] = {}
+        self._models: dict[str, ModelMetrics] = {}
         self._replicas: dict[str, ReplicaFigures] = {}
         self._count_http(registry)
         self._count_answers(registry)
@@ -37,11 +37,11 @@ class Metrics:
             else None
         )
 
-    def model(self, name: str) -> ModelFigures:
+    def model(self, name: str) -> ModelMetrics:
         """Return the metrics of a version; they are cached."""
         found = self._models.get(name)
         if found is None:
-            found = self._models[name] = ModelFigures(self, name)
+            found = self._models[name] = ModelMetrics(self, name)
         return found
 
     def replica(self, name: str) -> ReplicaFigures:
@@ -182,7 +182,7 @@ class Metrics:
         )
 
 
-class ModelFigures:
+class ModelMetrics:
     """The metrics of the answers of one version."""
 
     __slots__ = ("_finished", "_name", "first_token_s", "generation_tokens", "inter_token_s", "latency_s",
