@@ -85,7 +85,7 @@ export const words = both({
   memoryHint: "占用最多的进程", reasons: "规划器的依据", goodput: "有效产出率", goodputShare: "用于已提交的训练步",
   goodputTotal: "总计", unmeasured: "训练运行没有记录各阶段，因此全部训练时间计为“其他”。", kind_compute: "计算",
   kind_communication: "等待其他进程", kind_data: "等待样本", kind_checkpoint: "检查点", kind_evaluation: "留出文本评估",
-  kind_undone: "被回退的步", kind_start: "启动", kind_recovery: "恢复", kind_idle: "暂停或等待", kind_offline: "已停止",
+  kind_undone: "被回滚的步", kind_start: "启动", kind_recovery: "恢复", kind_idle: "暂停或等待", kind_offline: "已停止",
   kind_other: "其他", part: "部分", long: "时间", incidents: "故障", noIncidents: "没有故障。",
   incident_loss: "失去一个工作进程", incident_restart: "进程被重新启动", incident_coordinator: "协调器更换",
   incident_wait: "训练运行等待", incident_checkpoint: "检查点未能保存", incident_end: "训练运行失败", incidentOpen: "尚未恢复",
