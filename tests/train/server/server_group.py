@@ -7,9 +7,15 @@ from pathlib import Path
 from windlass.spec.run import Run
 from windlass.train.event_log import EventLog
 from windlass.train.loop import save_run
-from windlass.train.server.employment import work
 from windlass.train.server.rpc_server import RpcServer, open_rpc_server
-from windlass.train.server.stages import drop_event, open_primary, open_shard, open_task_runner, stage_of
+from windlass.train.server.stages import (
+    drop_event,
+    open_primary,
+    open_shard,
+    open_task_runner,
+    stage_of,
+    work,
+)
 from windlass.train.server.worker import serve
 
 

@@ -2,7 +2,7 @@
 
     run.json -> `run`: `initial` (`classes`) -> E-step over the sequences of `text`, block by block (`sweep`,
                 `expectation`) -> sums that do not depend on order (`exact_sum`) -> M-step (`maximise`)
-             -> the next iteration; at intervals `evaluation` and `checkpoints`
+             -> the next iteration; at intervals an evaluation and `checkpoints`
              -> a model directory (windlass.models.hmm)
 
 `convergence` decides whether an iteration was the last. `report` writes events and the final model.

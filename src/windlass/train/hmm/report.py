@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from windlass.corpus.corpus_dir import load_corpus
+from windlass.corpus.shards import TokenPart
 from windlass.models.hmm.model import HiddenMarkov
 from windlass.models.hmm.weights import HmmWeights, write_model
 from windlass.parallel.device import place_process
 from windlass.spec.job import MachineSpec
-from windlass.spec.protocol.progress import Progress
+from windlass.spec.protocol.progress import Progress, Report, silent
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape, Shape
 from windlass.store.manifest import DirectoryWriter
-from windlass.train.evaluate import Evaluation
+from windlass.train.evaluate import Evaluation, evaluate
 from windlass.train.event_log import EventLog
 from windlass.train.hmm.checkpoints import Progressed
 from windlass.train.hmm.convergence import Ascent
-from windlass.train.hmm.evaluation import evaluate_model
 from windlass.train.hmm.initial import initial_weights
 from windlass.train.hmm.text import text_of_corpus
 from windlass.train.machine_flops import known_peak
+from windlass.train.objective import Causal
 from windlass.train.result import SpecialTokens, save_directory
 
 REPORT_EVERY_S = 0.2
@@ -56,7 +58,7 @@ class HmmReport:
     def evaluate(self, weights: HmmWeights, step: int, sequences: int | None) -> Evaluation:
         """Evaluate on held-out text, and log samples."""
         model = HiddenMarkov(self.shape, weights)
-        result = evaluate_model(model, self.corpus.validation, sequences, self.report)
+        result = evaluate_hmm(model, self.corpus.validation, sequences, self.report)
         self._record.emit("evaluation", step=step, **asdict(result))
         self._record.plot(step, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte)
         self._show(model, step)
@@ -130,6 +132,20 @@ class HmmReport:
             text = prompt + tokenizer.decode(tokens_T.tolist())
             self._record.emit("sample", step=step, text=text)
             self._record.plot_text(step, "sample", text)
+
+
+def evaluate_hmm(
+    model: HiddenMarkov, part: TokenPart, sequences: int | None, report: Report = silent
+) -> Evaluation:
+    """Evaluate on the first `sequences` windows of a part (default: all), with the code used for every
+    family."""
+
+    def batch_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.tensor(-model.logprobs(*(ids.numpy() for ids in batch)).sum())
+
+    return evaluate(
+        batch_loss, part, Causal(), context=model.shape.context, sequences=sequences, report=report
+    )
 
 
 def _impossible(count: int, total: int) -> str:

@@ -20,7 +20,7 @@ from windlass.spec.shape import HmmShape
 from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
 from windlass.train.hmm.checkpoints import load_checkpoint
-from windlass.train.hmm.evaluation import evaluate_model
+from windlass.train.hmm.report import evaluate_hmm
 from windlass.train.hmm.sweep import sweep
 from windlass.train.hmm.text import text_of_corpus
 
@@ -60,7 +60,7 @@ def hold(folder: Path, run: Run, path: Path) -> RecordedLoss:
         return RecordedLoss(state.step, _training_loss(run, weights), expected, f"step {state.step + 1}")
     sequences = int(evaluation["sequences"]) if evaluation else FEW_SEQUENCES
     model = HiddenMarkov(run.shape, weights)
-    loss = evaluate_model(model, load_corpus(Path(run.corpus)).validation, sequences).loss
+    loss = evaluate_hmm(model, load_corpus(Path(run.corpus)).validation, sequences).loss
     return RecordedLoss(state.step, loss, float(evaluation["loss"]) if evaluation else None, "the evaluation")
 
 

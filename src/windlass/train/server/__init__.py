@@ -8,13 +8,12 @@
 Three sub-packages implement what is trained, each with the same three modules: `network` (any model trained
 by gradients), `word2vec` (token vectors) and `hmm` (hidden Markov models). They implement the protocols
 `shard_state` (what a server holds), `task` (what the primary decides) and `worker` (what a worker computes);
-`stages` chooses among them.
+`stages` chooses among them and runs a worker through all stages of a run.
 
 `primary` is the main loop of server 0. `shard` keeps pushes until their commit, `log` lets a server recover
 after a crash, `sharding` divides weights among servers. `frames` is the wire format (docs/formats/server.md),
 `rpc_server` accepts connections, `peers` connects the primary to the other servers, and `connections` a
-worker to all servers. `employment` runs a worker through all stages of a run; `staff` reads the requested
-number of workers. windlass.runs.server_run starts all processes and replaces those that die.
+worker to all servers. windlass.runs.server_run starts all processes and replaces those that die.
 
 An update is committed in two phases: a push counts once all servers have it in their logs and its worker has
 reported it to the primary, which logs the commit before any server applies it. So a crash at any moment

@@ -66,7 +66,7 @@ class _StopSignal:
 def _work(folder: Path, member: RankInfo, stop_signal: _StopSignal) -> int:
     apply_affinity(RankInfo(cores=member.cores))
     from windlass.train.loop import load_run
-    from windlass.train.server.employment import work
+    from windlass.train.server.stages import work
 
     run = load_run(folder)
     work(folder, run, f"worker {member.rank}", len(member.cores) or run.threads, stop_signal)

@@ -8,6 +8,7 @@ workers; all threads share one condition variable.
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import threading
@@ -21,11 +22,11 @@ from typing import Literal
 from torch import Tensor
 
 from windlass.spec.errors import StoreFailed
+from windlass.spec.protocol.elastic import WORKERS
 from windlass.train.checkpoint.async_save import State
 from windlass.train.event_log import EventLog
 from windlass.train.server.peers import CannotFollow, Peers, StarGroup, check_followed
 from windlass.train.server.shard import ServerShard
-from windlass.train.server.staff import wanted_workers
 from windlass.train.server.task import ServerTask, TaskProgress
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.work_queue import BatchPart, Facts, FinishedWork, WorkerTask, WorkQueue
@@ -89,6 +90,15 @@ class PrimaryServer:
     def workers(self) -> int:
         with self._condition:
             return self._queue.workers
+
+    @property
+    def wanted_workers(self) -> int:
+        """The last requested number of workers, or the planned one."""
+        try:
+            wanted = int(json.loads((self.folder / WORKERS).read_bytes())["workers"])
+        except (OSError, ValueError, KeyError, TypeError):
+            wanted = 0
+        return wanted or self._planned_workers
 
     @property
     def quiet(self) -> bool:
@@ -233,8 +243,7 @@ class PrimaryServer:
 
     def _set_parts(self) -> None:
         """Divide batches by the requested number of workers, however many are connected."""
-        wanted = wanted_workers(self.folder) or self._planned_workers
-        self._queue.parts = max(1, min(self.task.size, self.task.parts(wanted)))
+        self._queue.parts = max(1, min(self.task.size, self.task.parts(self.wanted_workers)))
 
     def _reassign_late(self) -> None:
         """Reassign tasks that a worker has held far longer than any recent task took."""

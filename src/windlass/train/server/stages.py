@@ -6,6 +6,7 @@ derives the stage from the run's directory alone, so a restarted process finds t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.shard import ServerShard
 from windlass.train.server.shard_state import ShardState
 from windlass.train.server.task import ServerTask
-from windlass.train.server.worker import TaskRunner
+from windlass.train.server.worker import TaskRunner, serve
 from windlass.train.word2vec.start import is_due
 
 
@@ -84,6 +85,14 @@ def open_task_runner(stage: str, run: Run, folder: Path, record: EventLog, threa
             from windlass.train.server.network.network_worker import NetworkTaskRunner
 
             return NetworkTaskRunner(run, record, threads)
+
+
+def work(folder: Path, run: Run, name: str, threads: int, stopped: Callable[[], bool]) -> None:
+    """Run a worker through all stages, until the run is over or `stopped` returns True."""
+    record, before = EventLog(folder, rank=1), ""
+    while not stopped() and (stage := stage_of(run, folder)) != before:
+        runner, before = open_task_runner(stage, run, folder, record, threads), stage
+        serve(folder, run.job.sync.servers, runner, name, stopped, lambda: stage_of(run, folder))
 
 
 def drop_event(*_args: Any, **_facts: Any) -> None:

@@ -28,7 +28,6 @@ from windlass.train.hmm.maximise import log_prior_of
 from windlass.train.hmm.settings_requests import HmmSettings
 from windlass.train.server.hmm.hmm_shard import HmmShardState, assembled
 from windlass.train.server.primary import PrimaryServer
-from windlass.train.server.staff import wanted_workers
 from windlass.train.server.task import TaskProgress
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
@@ -56,7 +55,7 @@ class HmmTask:
         self._bits = fraction_bits(self._reporter.text.tokens)
         self._requests, self._seen_request = HmmSettings(folder, run, SingleProcess(), record), 0
         self._stale: Counter[int] = Counter()
-        self._divided_for = self._workers
+        self._divided_for = primary.wanted_workers
         self.state = Progressed(0)
 
     def begin(self, base: State, updates: Sequence[ServerUpdate], _skipped: Sequence[str]) -> None:
@@ -93,12 +92,15 @@ class HmmTask:
 
     @property
     def waiting(self) -> bool:
-        return newest_request(self._folder) > self._seen_request or self._workers != self._divided_for
+        return (
+            newest_request(self._folder) > self._seen_request
+            or self._primary.wanted_workers != self._divided_for
+        )
 
     def limit(self, step: int) -> int:
         """Parts of two iterations may overlap only once each part has been counted: then the counts at the
         end of an iteration always cover the whole text."""
-        self._divided_for = self._workers
+        self._divided_for = self._primary.wanted_workers
         run, parts = self.run, min(self.size, self.parts(self._divided_for))
         if self.sync.mode != "synchronous" and self._part.kept(parts) < parts:
             return min(run.steps, step + 1)
@@ -186,11 +188,6 @@ class HmmTask:
 
     def end(self) -> None:
         """Nothing to close."""
-
-    @property
-    def _workers(self) -> int:
-        """The requested number of workers."""
-        return wanted_workers(self._folder) or self.run.layout.dp
 
     @property
     def _weights(self) -> HmmWeights:
