@@ -28,6 +28,8 @@ TRAIN_KEYS = (
     "log_every",
 )
 """Keys of [train] that a run may change; each is also a key of the file."""
+GRADIENT_KEYS = ("sync", "learning_rate", "micro_batch_sequences")
+"""Keys that have a meaning only in training by gradients."""
 
 Steps = Annotated[int, Field(ge=1)]
 
@@ -102,10 +104,20 @@ def _sync_misfits(run: Run, sync: Sync | None) -> Iterator[str]:
         yield "[elastic] deterministic goes with whole gradients at every step ([sync] policy, compress) only"
 
 
-def server_refusal(run: Run, sync: Sync | None) -> str | None:
+def refusal(run: Run, settings: Settings) -> str | None:
+    """Return why a run in progress cannot apply these settings; None if it can."""
+    if isinstance(run.shape, HmmShape):
+        foreign = next((key for key in GRADIENT_KEYS if getattr(settings, key) is not None), None)
+        return None if foreign is None else f"a hidden Markov run has no {foreign}"
+    if settings.sync is None:
+        return None
+    return server_refusal(run, settings.sync) or pipeline_refusal(run, settings.sync)
+
+
+def server_refusal(run: Run, sync: Sync) -> str | None:
     """Return why a run in progress cannot switch to or from parameter servers, or change their number."""
     before = run.job.sync
-    if sync is None or ("server" not in (sync.policy, before.policy)):
+    if "server" not in (sync.policy, before.policy):
         return None
     if (sync.policy, sync.servers, sync.log) != (before.policy, before.servers, before.log):
         return (
@@ -113,6 +125,18 @@ def server_refusal(run: Run, sync: Sync | None) -> str | None:
             " with windlass train JOB --resume"
         )
     return None
+
+
+def pipeline_refusal(run: Run, sync: Sync) -> str | None:
+    """Return why the replicas of an asynchronous pipeline cannot use this sync policy.
+
+    Replicas sum their gradients of the tied matrix at each end separately, before the ends add up theirs. The
+    residual of compression would then differ between the ends, but a checkpoint has one place for it.
+    """
+    kept = sync.compress in ("top-k", "powersgd") and not sync.local
+    if not (kept and run.layout.asynchronous and run.layout.dp > 1 and getattr(run.network, "tied", True)):
+        return None
+    return f"compress = '{sync.compress}' cannot be used with an asynchronous pipeline and tied embeddings"
 
 
 def _micro_misfits(run: Run, micro: int | None) -> Iterator[str]:

@@ -38,7 +38,8 @@ def newest(folder: Path) -> Settings | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        reason = str(error.errors()[0]["msg"])
+        first = error.errors()[0]
+        reason = ": ".join([*map(str, first["loc"]), first["msg"]])
         raise Damaged(
             f"{folder / SETTINGS}: is not a request: {reason}", hint="remove it; the run continues without it"
         ) from None

@@ -11,9 +11,9 @@ adjusts the number of steps to a time budget. `async_pipeline` is the trainer of
 drain between batches.
 
 `event_log` writes events to the journal, TensorBoard and the parent process; `ledger` records which samples
-each step used. `runtime_settings` applies settings that users change while the run is active, read from
-`settings_file`. `checkpoint_verify` checks a checkpoint in a process of its own. `evaluate_model` and
-`scoring` evaluate a finished model; `probe` measures the machine for the planner.
+each step used. `runtime_settings` applies settings that users change while the run is active.
+`checkpoint_verify` checks a checkpoint in a process of its own. `evaluate_model` and `scoring` evaluate a
+finished model; `probe` measures the machine for the planner.
 
 In an elastic run (`elastic`) a process is a worker that trains in one generation after another and keeps its
 state in memory. With parameter servers (`server`) weights and optimizer are in processes of their own, and

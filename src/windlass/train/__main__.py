@@ -54,7 +54,7 @@ def _tagged(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(folder: Path, member: RankInfo) -> int:
-    from windlass.train.settings_file import StopRequested
+    from windlass.train.runtime_settings import StopRequested
 
     apply_affinity(member)
     shape = Run.model_validate_json(StoreDir(folder).read(RUN_FILE)).shape

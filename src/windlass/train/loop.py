@@ -23,7 +23,6 @@ from windlass.spec.errors import BadInput, StoreFailed, WindlassError
 from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import RUN_FILE, Run
 from windlass.store.store_dir import StoreDir
-from windlass.train import runtime_settings
 from windlass.train.async_pipeline.async_trainer import AsyncTrainer
 from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.collective_errors import raise_on_all_ranks
@@ -77,7 +76,7 @@ def train(folder: Path, stopped: Callable[[], bool], member: RankInfo | None = N
             trainer = kind(run, folder, record, member)
             emit_start(trainer)
             # Before the checkpoint is loaded: its sync state belongs to these settings.
-            runtime_settings.begin(trainer)
+            trainer.settings.apply_newest(trainer.step_number)
             trainer.restore()
             return run_loop(trainer, StopSignals(stopped)) == "finished"
     finally:
@@ -123,7 +122,7 @@ def _loop(trainer: Trainer, signals: StopSignals) -> Outcome:
         reporter.emit_step(facts)
         if not facts.agreed:
             continue
-        runtime_settings.apply_newest(trainer, facts.request)
+        trainer.settings.apply_newest(trainer.step_number, facts.request)
         _replan(trainer)
         if facts.written:
             _commit(trainer)
@@ -140,13 +139,16 @@ def _loop(trainer: Trainer, signals: StopSignals) -> Outcome:
 
 def _stop_or_drain(trainer: Trainer, facts: StepResult, signals: StopSignals) -> Outcome | None:
     """Stop with a checkpoint or drain, if requested; also waits here while the run is paused."""
-    stop, drain = facts.stop or runtime_settings.stop_requested(trainer), facts.drain
-    if not stop and not drain and trainer.settings is not None and trainer.settings.paused:
+    stop, drain = facts.stop or trainer.settings.stop, facts.drain
+    if not stop and not drain and trainer.settings.paused:
         begin = time.perf_counter()
         trainer.pause()
-        if runtime_settings.wait_while_paused(trainer, lambda: signals.stop() or signals.drain()):
+        interrupted = trainer.settings.wait_while_paused(
+            trainer.step_number, lambda: signals.stop() or signals.drain()
+        )
+        if interrupted:
             votes = trainer.grid.world_group.all_gather_json([signals.stop(), signals.drain()])
-            stop = runtime_settings.stop_requested(trainer) or any(one for one, _ in votes)
+            stop = trainer.settings.stop or any(one for one, _ in votes)
             drain = any(other for _, other in votes)
         trainer.ledger.spend("control", time.perf_counter() - begin)
     if stop:
@@ -229,12 +231,12 @@ def _export(trainer: Trainer, source: CheckpointReader, result: Evaluation) -> N
 
 def _replan(trainer: Trainer) -> None:
     """With a time budget, adjust the number of steps to their measured duration."""
-    run = replanned(trainer.planned, trainer.step_number, trainer.train_s)
-    if run is trainer.planned:
+    planned = trainer.settings.planned
+    run = replanned(planned, trainer.step_number, trainer.train_s)
+    if run is planned:
         return
-    before = trainer.planned.steps
-    trainer.record.emit("replanned", step=trainer.step_number, steps_before=before, steps=run.steps)
-    runtime_settings.follow_plan(trainer, run)
+    trainer.record.emit("replanned", step=trainer.step_number, steps_before=planned.steps, steps=run.steps)
+    trainer.settings.follow_plan(run)
     if trainer.grid.world_group.rank == 0:
         save_length(trainer.folder, run)
 

@@ -26,7 +26,6 @@ from windlass.spec.errors import BadInput, StoreFailed
 from windlass.spec.layout import Partition
 from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import CHECKPOINTS, Run
-from windlass.spec.settings import Settings
 from windlass.train.checkpoint.async_save import NOTHING, State
 from windlass.train.checkpoint.manager import CheckpointManager
 from windlass.train.checkpoint.peer_memory import MemoryTier
@@ -38,8 +37,8 @@ from windlass.train.event_log import EventLog
 from windlass.train.ledger import SampleLedger
 from windlass.train.optimize import build_optimizer, rate_of, set_rate
 from windlass.train.placement import settle_run
+from windlass.train.runtime_settings import RuntimeSettings, newest_request
 from windlass.train.sample import continue_tokens
-from windlass.train.settings_file import newest_request
 from windlass.train.step_sync import RankReport, StepResult, reduced
 from windlass.train.sync.data_parallel import DataParallel
 from windlass.train.sync.deterministic_reduce import OrderedSum, not_repeatable
@@ -86,16 +85,14 @@ class Trainer:
         the same form. Without `init_weights`, the weights have no values yet. `watch` is called with each
         phase.
         """
-        self.run = self.planned = run
+        self.run = run
         self.folder, self.record, self.generation = folder, record, generation
         self._watch = watch
         member = member or RankInfo()
         self.device = place_process(run.job.machine, len(member.cores) or run.threads, member.rank)
         self.corpus: BuiltCorpus = before.corpus if before is not None else load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
-        self.taken, self.sync = 0, run.job.sync
-        self.settings: Settings | None = None
-        """Settings that a user has requested (runtime_settings.py); `planned` is the run without them."""
+        self.sync = run.job.sync
         self.checkpoints: CheckpointManager = (
             CheckpointManager(folder, run.job, record.emit) if before is None else before.checkpoints
         )
@@ -113,6 +110,7 @@ class Trainer:
         self._update_s, self._remember_after_s = 0.0, time.monotonic() + REMEMBER_EVERY_S
         self.grid, cut = settle_run(run, folder, self.device)
         self._assemble(cut, before=before, init_weights=init_weights)
+        self.settings = RuntimeSettings(run, folder, record, self.grid.world_group, self.follow)
 
     def _assemble(self, cut: Partition, *, before: Trainer | None = None, init_weights: bool = True) -> None:
         """Build what depends on the cut and on the process group."""
@@ -178,6 +176,18 @@ class Trainer:
             layout=str(self.run.layout),
             source=source,
         )
+
+    def follow(self, run: Run) -> None:
+        """Continue with other settings; replicas change their sync policy from equal weights on."""
+        self.run = run
+        self.feed.follow(run)
+        sync = run.job.sync
+        if sync == self.sync:
+            return
+        if not self.replicas.at_sync_point(self.step_number):
+            self.average_now()
+        self.sync = sync
+        self.replicas.change(sync)
 
     def step(self, *, stop: bool = False, drain: bool = False) -> StepResult:
         """Advance the weights once.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -31,11 +31,11 @@ from windlass.parallel.param_shard import ParamShard
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Partition
 from windlass.spec.run import Run
-from windlass.spec.sync import Sync
+from windlass.spec.settings import pipeline_refusal
 from windlass.train.async_pipeline.tied_embedding import tied_gradient
 from windlass.train.optimize import rate_of, set_rate
 from windlass.train.replan import REPLAN_AT
-from windlass.train.settings_file import newest_request
+from windlass.train.runtime_settings import newest_request
 from windlass.train.step_sync import StepResult, halves, joined
 from windlass.train.trainer import Trainer
 
@@ -55,24 +55,13 @@ def next_boundary(run: Run, step: int) -> int:
     return min(*marks, run.steps)
 
 
-def refusals(run: Run, sync: Sync) -> Iterator[str]:
-    """Yield the reasons why replicas of an asynchronous pipeline cannot use this sync policy.
-
-    Replicas sum their gradients of the tied matrix at each end separately, before the ends add up theirs. The
-    residual of compression would then differ between the ends, but a checkpoint has one place for it.
-    """
-    kept = sync.compress in ("top-k", "powersgd") and not sync.local
-    if kept and run.layout.dp > 1 and getattr(run.network, "tied", True):
-        yield f"compress = '{sync.compress}' cannot be used with an asynchronous pipeline and tied embeddings"
-
-
 class AsyncTrainer(Trainer):
     """A trainer whose stages do not wait for each other between boundaries."""
 
     saves_in_background = False
 
     def _assemble(self, cut: Partition, *, before: Trainer | None = None, init_weights: bool = True) -> None:
-        reason = next(refusals(self.run, self.sync), None)
+        reason = pipeline_refusal(self.run, self.sync)
         if reason is not None:
             raise BadInput(reason, hint="use compress = 'bfloat16', or schedule = '1f1b'")
         super()._assemble(cut, before=before, init_weights=init_weights)

@@ -33,7 +33,6 @@ from windlass.spec.protocol.entrypoint import error_event
 from windlass.spec.protocol.link import parse_address
 from windlass.spec.protocol.rank import RankInfo
 from windlass.spec.run import Run
-from windlass.train import runtime_settings
 from windlass.train.elastic import state_sync
 from windlass.train.elastic.coordinator_client import CoordinatorClient
 from windlass.train.elastic.error_summary import plain_reason
@@ -179,7 +178,7 @@ class ElasticWorker:
             "started"
         ):  # a generation may end before it trains
             emit_start(trainer)
-        runtime_settings.begin(trainer)
+        trainer.settings.apply_newest(trainer.step_number)
         return trainer
 
     @contextmanager

@@ -6,9 +6,8 @@
              -> a model directory (windlass.models.hmm)
 
 `convergence` decides whether an iteration was the last. `report` writes events and the final model.
-`settings_requests` applies changes that users request while the run is active. `verify` recomputes the loss
-of a checkpoint. `tagging` finds the likeliest hidden states of a text for `windlass tag`.
-windlass.lab.torch.hmm_bench compares all of it with hmmlearn.
+`verify` recomputes the loss of a checkpoint. `tagging` finds the likeliest hidden states of a text for
+`windlass tag`. windlass.lab.torch.hmm_bench compares all of it with hmmlearn.
 
 Start at `run`.
 """

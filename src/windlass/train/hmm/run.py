@@ -34,9 +34,9 @@ from windlass.train.hmm.convergence import ascended
 from windlass.train.hmm.exact_sum import ExactSums
 from windlass.train.hmm.maximise import log_prior, maximise
 from windlass.train.hmm.report import HmmReport
-from windlass.train.hmm.settings_requests import HmmSettings
 from windlass.train.hmm.sweep import sweep
 from windlass.train.loop import load_run
+from windlass.train.runtime_settings import RuntimeSettings
 
 KINDS = {"float32": torch.float32, "float64": torch.float64}
 
@@ -67,12 +67,17 @@ class HmmTrainer:
     """One process of a run."""
 
     def __init__(self, run: Run, folder: Path, record: EventLog, member: RankInfo) -> None:
-        self.run, self.folder, self.record = run, folder, record
+        self.folder, self.record = folder, record
         self.group: ProcessGroup = DistributedGroup() if member.world > 1 else SingleProcess()
         self.reporter = HmmReport(run, folder, record, len(member.cores) or run.threads)
         self.saves = Saves(folder, run.job, record)
-        self.requests = HmmSettings(folder, run, self.group, record)
+        self.requests = RuntimeSettings(run, folder, record, self.group)
         self.state = Progressed(0)
+
+    @property
+    def run(self) -> Run:
+        """The run with the settings in force."""
+        return self.requests.run
 
     def begin(self) -> None:
         """Load the newest checkpoint or, if there is none, compute the initial probabilities."""
@@ -92,7 +97,7 @@ class HmmTrainer:
     def run_loop(self, stopped: Callable[[], bool]) -> bool:
         """Iterate until the run is over or a process must stop. Return True if the run finished."""
         while not self._over:
-            self.run, stop = self.requests.apply_newest(self.state.step, stopped)
+            stop = self.requests.at_boundary(self.state.step, stopped)
             if self._over:  # the new settings may have fewer iterations
                 break
             if stop or not self._iterate(stopped):

@@ -25,13 +25,12 @@ from windlass.train.hmm.checkpoints import Progressed
 from windlass.train.hmm.convergence import ascended
 from windlass.train.hmm.exact_sum import fraction_bits, likelihood_of
 from windlass.train.hmm.maximise import log_prior_of
-from windlass.train.hmm.settings_requests import HmmSettings
+from windlass.train.runtime_settings import RuntimeSettings
 from windlass.train.server.hmm.hmm_shard import HmmShardState, assembled
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.task import TaskProgress
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
-from windlass.train.settings_file import newest_request
 
 MIN_BLOCKS = 2
 """Minimum per worker; with fewer blocks the run is synchronous, whatever the mode."""
@@ -46,14 +45,14 @@ class HmmTask:
     needs_norm = False
 
     def __init__(self, run: Run, folder: Path, record: EventLog, primary: PrimaryServer) -> None:
-        self.run, self._folder, self.record, self._primary = run, folder, record, primary
+        self._folder, self.record, self._primary = folder, record, primary
+        self._requests = RuntimeSettings(run, folder, record, SingleProcess())
         part = primary.shard.part
         assert isinstance(part, HmmShardState)
         self._part, self._reporter = part, part.reporter
         part.write = self._write
         self.size = part.blocks
         self._bits = fraction_bits(self._reporter.text.tokens)
-        self._requests, self._seen_request = HmmSettings(folder, run, SingleProcess(), record), 0
         self._stale: Counter[int] = Counter()
         self._divided_for = primary.wanted_workers
         self.state = Progressed(0)
@@ -79,6 +78,11 @@ class HmmTask:
             self.record.emit("resumed", step=self._primary.step, layout=layout, source=source)
 
     @property
+    def run(self) -> Run:
+        """The run with the settings in force."""
+        return self._requests.run
+
+    @property
     def sync(self) -> Sync:
         """As configured; with too little text it is synchronous, or workers would count the same blocks
         repeatedly."""
@@ -92,10 +96,7 @@ class HmmTask:
 
     @property
     def waiting(self) -> bool:
-        return (
-            newest_request(self._folder) > self._seen_request
-            or self._primary.wanted_workers != self._divided_for
-        )
+        return self._requests.waiting or self._primary.wanted_workers != self._divided_for
 
     def limit(self, step: int) -> int:
         """Parts of two iterations may overlap only once each part has been counted: then the counts at the
@@ -156,9 +157,7 @@ class HmmTask:
         self._reporter.emit_end(ascent, replies[0]["impossible"])
 
     def at_boundary(self, stopped: Callable[[], bool]) -> bool:
-        self._seen_request = newest_request(self._folder)
-        self.run, stop = self._requests.apply_newest(self.state.step, stopped)
-        if stop:
+        if self._requests.at_boundary(self.state.step, stopped):
             return False
         step = self.state.step
         if step > self._evaluated_at and not self.over and step % self.run.evaluate_every == 0:

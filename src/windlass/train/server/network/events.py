@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import torch
 
+from windlass.spec.run import Run
+from windlass.train.event_log import EventLog
 from windlass.train.loop import REPORT_EVERY_S, SMOOTHING
 from windlass.train.machine_flops import known_peak
-from windlass.train.server.network.task_context import NetworkTaskContext
 from windlass.train.server.updates import ServerUpdate
 
 
-def emit_start(context: NetworkTaskContext) -> None:
-    run, sync = context.run, context.run.job.sync
-    context.record.emit(
+class NetworkProgress(Protocol):
+    """The state of a network task that its events report."""
+
+    record: EventLog
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def saved_step(self) -> int:
+        """Step of the newest checkpoint."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def bytes_sent(self) -> int: ...
+
+
+def emit_start(task: NetworkProgress) -> None:
+    run, sync = task.run, task.run.job.sync
+    task.record.emit(
         "started",
         parameters=run.network.parameters,
         steps=run.steps,
@@ -35,33 +59,33 @@ class StepReporter:
     the previous step, weighted by their samples.
     """
 
-    def __init__(self, context: NetworkTaskContext) -> None:
-        self._context = context
+    def __init__(self, task: NetworkProgress) -> None:
+        self._task = task
         self._peak = known_peak(torch.device("cpu"))
         self._step_s: float | None = None
         self._reported_at = 0.0
-        self._step = context.step
+        self._step = task.step
         self._since: list[tuple[ServerUpdate, float]] = []
 
     def on_update(self, update: ServerUpdate, seconds: float) -> None:
         self._since.append((update, seconds))
-        if self._context.step > self._step:
-            self._step = self._context.step
+        if self._task.step > self._step:
+            self._step = self._task.step
             self._emit_step(update)
             self._since = []
 
     def _emit_step(self, last: ServerUpdate) -> None:
-        context, run, step = self._context, self._context.run, self._step
+        task, run, step = self._task, self._task.run, self._step
         updates, seconds = [update for update, _ in self._since], sum(s for _, s in self._since)
         before = seconds if self._step_s is None else self._step_s
         self._step_s = SMOOTHING * before + (1 - SMOOTHING) * seconds
-        kept = step % run.job.train.log_every == 0 or step in (run.steps, context.saved_step + 1)
+        kept = step % run.job.train.log_every == 0 or step in (run.steps, task.saved_step + 1)
         now = time.monotonic()
         if not kept and now - self._reported_at < REPORT_EVERY_S:
             return
         self._reported_at = now
         speed, loss = run.tokens_per_step / self._step_s, mean_loss(updates)
-        context.record.emit(
+        task.record.emit(
             "step",
             keep=kept,
             step=step,
@@ -72,13 +96,13 @@ class StepReporter:
             tokens_per_s=round(speed, 1),
             share_of_peak=round(speed * run.network.training_flops_per_token() / self._peak, 4),
             seconds_left=round((run.steps - step) * self._step_s, 1),
-            bytes_sent=context.bytes_sent,
+            bytes_sent=task.bytes_sent,
             staleness=max(update.stale for update in updates),
             updates=len(updates),
-            workers=context.workers,
+            workers=task.workers,
         )
         if kept:
-            context.record.plot(step, train__loss=loss, train__rate=last.rate, train__tokens_per_s=speed)
+            task.record.plot(step, train__loss=loss, train__rate=last.rate, train__tokens_per_s=speed)
 
 
 def mean_loss(updates: list[ServerUpdate]) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 from windlass.corpus.batches import share_of
 from windlass.corpus.corpus_dir import load_corpus
+from windlass.parallel.process_group import SingleProcess
 from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.run import Run
 from windlass.spec.sync import Sync
@@ -23,9 +24,9 @@ from windlass.train.loop import save_length
 from windlass.train.optimize import rate_of
 from windlass.train.replan import replanned
 from windlass.train.result import save_result
+from windlass.train.runtime_settings import RuntimeSettings
 from windlass.train.server.network.commit_order import CommitOrder
 from windlass.train.server.network.events import StepReporter, emit_start
-from windlass.train.server.network.settings_requests import ServerSettings
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.task import TaskProgress
 from windlass.train.server.updates import ServerUpdate, digest_of
@@ -40,16 +41,13 @@ class NetworkTask:
     needs_norm = True
 
     def __init__(self, run: Run, folder: Path, record: EventLog, primary: PrimaryServer) -> None:
-        self.planned = self.run = run
         self.folder, self.record, self._primary = folder, record, primary
+        self._requests = RuntimeSettings(run, folder, record, SingleProcess())
         self.size = run.batch_sequences
         self._corpus = load_corpus(Path(run.corpus))
         self._objective = build_objective(run, self._corpus)
         self._eval_sequences: int | None = None
-        self._commits, self._requests = (
-            CommitOrder(record, folder, run.batch_sequences),
-            ServerSettings(folder, record),
-        )
+        self._commits = CommitOrder(record, folder, run.batch_sequences)
         self._evaluated_at = self._saved_at = -1
 
     def begin(self, base: State, updates: Sequence[ServerUpdate], skipped: Sequence[str]) -> None:
@@ -57,11 +55,16 @@ class NetworkTask:
             self.record.emit("warning", message=f"checkpoint skipped: {reason}")
         self._evaluated_at, self._saved_at = base.step, base.step if base.step else -1
         emit_start(self)
-        self._requests.begin(self)
+        self._requests.apply_newest(self.step)
         if self.step or updates:
             self._emit_resumed(source="log" if updates else "checkpoint")
         self._commits.begin(base.samples, updates)
         self._reporter = StepReporter(self)
+
+    @property
+    def run(self) -> Run:
+        """The run with the settings in force."""
+        return self._requests.run
 
     @property
     def sync(self) -> Sync:
@@ -121,7 +124,7 @@ class NetworkTask:
         self._replan()
 
     def at_boundary(self, stopped: Callable[[], bool]) -> bool:
-        if not self._requests.apply_newest(self, stopped):
+        if self._requests.at_boundary(self.step, stopped):
             return False
         run, step = self.run, self.step
         if step < run.steps and step % run.evaluate_every == 0 and step > max(0, self._evaluated_at):
@@ -164,10 +167,6 @@ class NetworkTask:
     def end(self) -> None:
         self._commits.ledger.write(durable=True)
 
-    def follow_plan(self, planned: Run, run: Run) -> None:
-        """Continue with another plan, and with the requested settings."""
-        self.planned, self.run = planned, run
-
     @property
     def _ahead(self) -> int:
         """Estimated number of updates before a gradient that is begun now is applied."""
@@ -175,11 +174,11 @@ class NetworkTask:
 
     def _replan(self) -> None:
         """With a time budget, adjust the number of steps to their measured duration."""
-        planned = replanned(self.planned, self.step, self._primary.train_s) if self.step else self.planned
-        if planned is not self.planned:
-            before = self.planned.steps
-            self.record.emit("replanned", step=self.step, steps_before=before, steps=planned.steps)
-            self._requests.follow(self, planned)
+        before = self._requests.planned
+        planned = replanned(before, self.step, self._primary.train_s) if self.step else before
+        if planned is not before:
+            self.record.emit("replanned", step=self.step, steps_before=before.steps, steps=planned.steps)
+            self._requests.follow_plan(planned)
             save_length(self.folder, planned)
 
     def _evaluate(self, sequences: int | None) -> Evaluation:

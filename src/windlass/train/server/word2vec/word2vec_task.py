@@ -19,13 +19,13 @@ from windlass.spec.run import Run
 from windlass.spec.sync import Sync
 from windlass.train.checkpoint.async_save import State
 from windlass.train.event_log import EventLog
+from windlass.train.runtime_settings import StopRequested
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.task import TaskProgress
 from windlass.train.server.updates import ServerUpdate
 from windlass.train.server.word2vec.pair_batches import BATCHES, SIZE, PairBatches
 from windlass.train.server.word2vec.word2vec_shard import Word2VecShardState
 from windlass.train.server.work_queue import Facts, FinishedWork, WorkerTask
-from windlass.train.settings_file import StopRequested
 from windlass.train.word2vec.learner import Word2VecLearner
 from windlass.train.word2vec.start import THREADS, plan_of
 
