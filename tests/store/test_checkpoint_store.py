@@ -21,7 +21,7 @@ from windlass.parallel.process_group import SingleProcess
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout, Partition
 from windlass.train.checkpoint.async_save import State
-from windlass.train.checkpoint.manager import CheckpointManager, Copies
+from windlass.train.checkpoint.checkpointer import Checkpointer, Copies
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +59,11 @@ def test_training_does_not_wait_and_the_newest_arrives(
             failed.set()
 
     job = Job.model_validate({"checkpoint": {"store": f"{s3_url}/runs"}})
-    checkpoints = CheckpointManager(folder, job, tell)
+    checkpoints = Checkpointer(folder, job, tell)
     model = nn.Linear(300, 300)
     optimizer = torch.optim.AdamW(model.parameters())
     for step in range(SAVES):  # nothing gets through yet: one that waited for the store would never end
-        assert checkpoints.begin(
+        checkpoints.save(
             State(step, step, 1.0),
             holdings_of(model),
             optimizer,
@@ -71,9 +71,10 @@ def test_training_does_not_wait_and_the_newest_arrives(
             layout=Layout(),
             cut=CUT,
         )
+        assert checkpoints.saving
         checkpoints.finish_copy()
         model.weight.data.fill_(float(step + 1))
-        checkpoints.end()
+        checkpoints.poll()
     assert failed.wait(CALM_S)
     bad_network.faults = FaultRates(late=0.3, late_s=0.2, cut=0.1, error=0.1)  # it is getting better
     checkpoints.close(CALM_S)
@@ -87,6 +88,6 @@ def test_training_does_not_wait_and_the_newest_arrives(
     copies = Copies.of(folder)
     assert copies is not None
     assert copies.names()[-1] == f"step-{SAVES - 1:08d}"
-    state, _, _ = checkpoints.restore(holdings_of(model), optimizer, group=SingleProcess())
+    state, _, _ = checkpoints.load(holdings_of(model), optimizer, group=SingleProcess())
     assert state == State(SAVES - 1, SAVES - 1, 1.0)
     assert model.weight.unique().tolist() == [SAVES - 1]

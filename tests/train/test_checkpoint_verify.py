@@ -18,7 +18,7 @@ from windlass.store.manifest import MANIFEST, DirectoryWriter
 from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import committed
-from windlass.train.checkpoint.manager import note_sent, settle_store
+from windlass.train.checkpoint.checkpointer import note_sent, settle_store
 from windlass.train.checkpoint.shard import FORMAT
 from windlass.train.checkpoint.verifier import CheckpointVerifier
 from windlass.train.checkpoint_verify import verify_checkpoint

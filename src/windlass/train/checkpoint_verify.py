@@ -41,7 +41,7 @@ from windlass.store.journal import Journal
 from windlass.store.manifest import verify
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import STATE, State, committed
-from windlass.train.checkpoint.manager import Copies, step_of
+from windlass.train.checkpoint.checkpointer import Copies, step_of
 from windlass.train.checkpoint.reader import CheckpointReader
 from windlass.train.checkpoint.shard import MOMENTS
 from windlass.train.data_loader import build_objective

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from windlass.corpus.batches import DIGEST_BITS
@@ -61,6 +62,15 @@ class SampleLedger:
     def spend(self, phase: str, seconds: float) -> None:
         self._spent[phase] += seconds
 
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the duration of the block to a phase, also if it fails."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spend(phase, time.perf_counter() - begin)
+
     def begin(self, step: int, samples: int) -> None:
         """Start counting from a state."""
         self._at = (step, samples)
@@ -92,6 +102,11 @@ class SampleLedger:
             )
             self._open = []
             self._spent = dict.fromkeys(PHASES, 0.0)
+
+    def flush(self) -> None:
+        """Write all entries to disk before a checkpoint, which must not be ahead of them."""
+        self.check()
+        self.write(durable=True)
 
     def check(self) -> None:
         """Raise Superseded if a newer generation has taken over."""

@@ -124,8 +124,9 @@ def _loop(trainer: Trainer, signals: StopSignals) -> Outcome:
             continue
         trainer.settings.apply_newest(trainer.step_number, facts.request)
         _replan(trainer)
-        if facts.written:
-            _commit(trainer)
+        if facts.written:  # by all ranks
+            trainer.poll_save()
+            trainer.balance()
         outcome_now = _stop_or_drain(trainer, facts, signals)
         if outcome_now is not None:
             return outcome_now
@@ -165,8 +166,7 @@ def _before_regroup(trainer: Trainer, signals: StopSignals) -> None:
     """Before the group changes: synchronise replicas; save a checkpoint if a leaving rank has the only
     copy of a shard."""
     trainer.average_now()
-    if trainer.checkpoints.saving:
-        trainer.end_save()
+    trainer.poll_save()
     if not undivided(trainer.run.layout) and any(trainer.grid.world_group.all_gather_json(signals.leaving())):
         try:
             trainer.save()
@@ -184,14 +184,14 @@ def _evaluate_and_save(trainer: Trainer, before: int, *, due: bool) -> None:
         trainer.evaluate(run.evaluate_sequences)
         trainer.sample()
     if due or step // run.checkpoint_every > before // run.checkpoint_every:
-        _begin_save(trainer)
+        _save(trainer)
 
 
-def _begin_save(trainer: Trainer) -> None:
-    """Start a checkpoint; wait for it if the pipeline may be re-cut after it."""
+def _save(trainer: Trainer) -> None:
+    """Save a checkpoint, in the background unless the pipeline may be re-cut after it."""
     layout = trainer.run.layout
     if trainer.saves_in_background and not (layout.pp > 1 and layout.recut == "apply"):
-        trainer.begin_save()
+        trainer.save(wait=False)
         return
     try:
         trainer.save()
@@ -199,12 +199,6 @@ def _begin_save(trainer: Trainer) -> None:
         trainer.record.emit("warning", message=failure.message)
     else:
         trainer.balance()
-
-
-def _commit(trainer: Trainer) -> None:
-    """Commit a checkpoint that all ranks have written."""
-    trainer.end_save()
-    trainer.balance()
 
 
 def _finish(trainer: Trainer) -> None:

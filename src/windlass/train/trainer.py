@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,12 +21,12 @@ from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
 from windlass.parallel.strategy import Strategy, undivided
-from windlass.spec.errors import BadInput, StoreFailed
+from windlass.spec.errors import BadInput
 from windlass.spec.layout import Partition
 from windlass.spec.protocol.rank import RankInfo
-from windlass.spec.run import CHECKPOINTS, Run
+from windlass.spec.run import Run
 from windlass.train.checkpoint.async_save import NOTHING, State
-from windlass.train.checkpoint.manager import CheckpointManager
+from windlass.train.checkpoint.checkpointer import Checkpointer
 from windlass.train.checkpoint.peer_memory import MemoryTier
 from windlass.train.checkpoint.shard import claims_of, take_part
 from windlass.train.compile_model import compiled
@@ -42,8 +41,6 @@ from windlass.train.sample import continue_tokens
 from windlass.train.step_sync import RankReport, StepResult, reduced
 from windlass.train.sync.data_parallel import DataParallel
 from windlass.train.sync.deterministic_reduce import OrderedSum, not_repeatable
-
-Ended = TypeVar("Ended")
 
 SAMPLE_TOKENS = 48
 REMEMBER_EVERY_S, REMEMBER_SHARE = 1.0, 0.01
@@ -93,12 +90,14 @@ class Trainer:
         self.corpus: BuiltCorpus = before.corpus if before is not None else load_corpus(Path(run.corpus))
         self.step_number, self.samples, self.train_s = 0, 0, 0.0
         self.sync = run.job.sync
-        self.checkpoints: CheckpointManager = (
-            CheckpointManager(folder, run.job, record.emit) if before is None else before.checkpoints
-        )
         self.memory: MemoryTier | None = None if before is None else before.memory
         """Copies of the last sync points in peer memory, for layouts without redundancy."""
         self.ledger: SampleLedger = SampleLedger(record, generation) if before is None else before.ledger
+        self.checkpoints: Checkpointer = (
+            Checkpointer(folder, run.job, record.emit, self.ledger.flush)
+            if before is None
+            else before.checkpoints
+        )
         self._read_digest = 0
         """Digest of the positions read by this process since the replicas last synchronised."""
         self.ready = False
@@ -146,7 +145,7 @@ class Trainer:
 
     def restore(self) -> None:
         """Load the newest intact checkpoint, if there is one."""
-        state, extra, skipped = self.checkpoints.restore(
+        state, extra, skipped = self.checkpoints.load(
             self.strategy.params.holdings,
             self.optimizer,
             group=self.grid.world_group,
@@ -304,56 +303,34 @@ class Trainer:
         self.strategy.reshard()
         self.ledger.spend("evaluation", time.perf_counter() - begin)
 
-    def save(self) -> Path:
-        """Write a checkpoint and wait for it."""
-        self.begin_save(background=False)
-        return self.end_save_now()
+    def save(self, *, wait: bool = True) -> Path:
+        """Write a checkpoint and return its path; without `wait`, in the background.
 
-    def begin_save(self, *, background: bool = True) -> None:
-        """Start a checkpoint, by default in the background.
-
-        A checkpoint that is still in progress is finished first. A failure is logged and does not end the
-        run; in the foreground it is raised.
+        A checkpoint that is still in progress is finished first. In the background a failure is logged and
+        does not end the run.
         """
         self._watch(self, "saving")
-        if self.checkpoints.saving:
-            self.end_save()  # writes the ledger first
-        begin = time.perf_counter()
-        self.average_now()
-        began = self.checkpoints.begin(
-            State(self.step_number, self.samples, self.train_s),
-            self.strategy.params.holdings,
-            self.optimizer,
-            group=self.grid.world_group,
-            layout=self.run.layout,
-            cut=self.strategy.cut,
-            extra=self.replicas.state(),
-            replica=self._own_replica,
-            background=background,
-        )
-        self.ledger.spend("checkpoint", time.perf_counter() - begin)
-        if not began and not background:
-            raise StoreFailed(
-                f"{self.folder / CHECKPOINTS}: the checkpoint of step {self.step_number} failed"
+        self.poll_save()
+        with self.ledger.timed("checkpoint"):
+            self.average_now()
+            return self.checkpoints.save(
+                State(self.step_number, self.samples, self.train_s),
+                self.strategy.params.holdings,
+                self.optimizer,
+                group=self.grid.world_group,
+                layout=self.run.layout,
+                cut=self.strategy.cut,
+                extra=self.replicas.state(),
+                replica=self._own_replica,
+                wait=wait,
             )
 
-    def end_save(self) -> None:
-        """Commit the checkpoint that all ranks have written."""
-        self._end(self.checkpoints.end)
-
-    def end_save_now(self) -> Path:
-        """Wait until all ranks have written the checkpoint, and commit it."""
-        return self._end(self.checkpoints.end_now)
-
-    def _end(self, end: Callable[[], Ended]) -> Ended:
-        self._watch(self, "saving")
-        begin = time.perf_counter()
-        self.ledger.check()
-        self.ledger.write(durable=True)  # before the checkpoint, which must not be ahead of the ledger
-        try:
-            return end()
-        finally:
-            self.ledger.spend("checkpoint", time.perf_counter() - begin)
+    def poll_save(self) -> None:
+        """Commit the checkpoint in progress, if there is one; waits for ranks that still write it."""
+        if self.checkpoints.saving:
+            self._watch(self, "saving")
+            with self.ledger.timed("checkpoint"):
+                self.checkpoints.poll()
 
     def keep_in_memory(self) -> None:
         """Keep the state of this sync point in memory, on this rank and on a peer."""

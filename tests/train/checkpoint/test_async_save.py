@@ -516,10 +516,10 @@ def test_a_copy_made_later_is_of_the_moment_of_the_save(tmp_path: Path) -> None:
     options = SaveOptions(buffers=Buffers())
     for step in (1, 2):  # the second time into the same memory
         saving = saving_of(worker, tmp_path, step, options=options)
-        saving.begin(worker.holdings, worker.optimizer, background=True, copy_later=True)
+        saving.start(worker.holdings, worker.optimizer, background=True, copy_later=True)
         saving.finish_copy()
         worker.step()
-        path = saving.end()
+        path = saving.commit()
         reader = alone()
         reader.restore(tmp_path, SingleProcess())
         assert path.name == f"step-{step:08d}"
@@ -537,8 +537,8 @@ def saving_of(worker: Worker, folder: Path, step: int, **more: Any) -> AsyncSave
 def test_a_commit_in_the_background_is_reported_when_it_is_done(tmp_path: Path) -> None:
     worker, told = alone(seed=1), Queue[Path | WindlassError]()
     saving = saving_of(worker, tmp_path, 1)
-    saving.begin(worker.holdings, worker.optimizer, background=True)
-    path = saving.end(told.put)
+    saving.start(worker.holdings, worker.optimizer, background=True)
+    path = saving.commit(told.put)
     assert told.get(timeout=60) == path
     verify(StoreDir(path))
 
@@ -548,9 +548,9 @@ def test_a_commit_in_the_background_that_fails_is_reported_and_leaves_nothing(
 ) -> None:
     worker, told = alone(seed=1), Queue[Path | WindlassError]()
     saving = saving_of(worker, tmp_path, 1)
-    saving.begin(worker.holdings, worker.optimizer, background=True)
+    saving.start(worker.holdings, worker.optimizer, background=True)
     fill_disk_at("manifest.json", monkeypatch)
-    saving.end(told.put)
+    saving.commit(told.put)
     failure = told.get(timeout=60)
     assert isinstance(failure, StoreFailed)
     assert "no space left" in failure.message
@@ -560,7 +560,7 @@ def test_a_commit_in_the_background_that_fails_is_reported_and_leaves_nothing(
 def test_a_save_that_is_given_up_is_debris(tmp_path: Path) -> None:
     worker = alone(seed=1)
     saving = saving_of(worker, tmp_path, 1)
-    saving.begin(worker.holdings, worker.optimizer, background=True)
+    saving.start(worker.holdings, worker.optimizer, background=True)
     saving.give_up()
     assert committed(tmp_path) == []
     worker.save(tmp_path, SingleProcess(), 2)
@@ -614,8 +614,8 @@ def test_one_of_every_so_many_steps_stays(tmp_path: Path) -> None:
             cut=CUT,
             options=options,
         )
-        saving.begin(worker.holdings, worker.optimizer)
-        saving.end()
+        saving.start(worker.holdings, worker.optimizer)
+        saving.commit()
     assert [int(path.name[-2:]) for path in committed(tmp_path)] == [2, 4, 6, 10, 12]
 
 

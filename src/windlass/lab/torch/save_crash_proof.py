@@ -162,9 +162,9 @@ def _save(folder: Path, step: int, limit: int | None) -> int:
         cut=CUT,
         options=options,
     )
-    saving.begin(holdings, optimizer, background=True, copy_later=True)
+    saving.start(holdings, optimizer, background=True, copy_later=True)
     saving.finish_copy()
-    saving.end()
+    saving.commit()
     return fuse.passed
 
 

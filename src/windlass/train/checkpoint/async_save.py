@@ -75,8 +75,8 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint and wait for it; see `AsyncSave`."""
     saving = AsyncSave(folder, state, keep=keep, group=group, layout=layout, cut=cut)
-    saving.begin(holdings, optimizer, extra=extra, replica=replica)
-    return saving.end()
+    saving.start(holdings, optimizer, extra=extra, replica=replica)
+    return saving.commit()
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class SaveOptions:
 class AsyncSave:
     """A checkpoint in progress. It exists once its manifest does; then the oldest beyond `keep` are deleted.
 
-    All ranks call `begin` and `end` together. Between them a thread writes this rank's shard to disk, from a
-    copy if training continues meanwhile; `written` is True when it is done.
+    All ranks call `start` and `commit` together. Between them a thread writes this rank's shard to disk, from
+    a copy if training continues meanwhile; `written` is True when it is done.
     """
 
     def __init__(
@@ -115,12 +115,13 @@ class AsyncSave:
         self._folder, self._keep, self._group, self._rank = folder, keep, group, group.rank
         self._state, self._layout, self._cut = state, layout, cut
         self._options = options or SaveOptions()
-        self._target = folder / f"step-{state.step:08d}"
-        self._trouble = f"{self._target}: the checkpoint could not be written"
+        self.target = folder / f"step-{state.step:08d}"
+        """Where it will be."""
+        self._trouble = f"{self.target}: the checkpoint could not be written"
         self._failure: WindlassError | OSError | MemoryError | None = None
         self._copied, self._given_up = threading.Event(), threading.Event()
 
-    def begin(
+    def start(
         self,
         holdings: Sequence[ParamShard],
         optimizer: torch.optim.Optimizer,
@@ -139,10 +140,10 @@ class AsyncSave:
         """
         assert not MOMENTS.keys() & extra.keys(), "an extra kind has the name of a moment"
         with raise_on_all_ranks(self._group, self._trouble, HINT):
-            _open(self._options.place(self._target), self._group)
+            _open(self._options.place(self.target), self._group)
         keys = divide(self._group.all_gather_json(claims_of(holdings, replica)))[self._rank]
         part = take_part(holdings, optimizer, extra, keys=keys, replica=replica)
-        self._writer = DirectoryWriter(self._options.place(self._target), join=True)
+        self._writer = DirectoryWriter(self._options.place(self.target), join=True)
         if background and not copy_later:
             part = part.copied(self._options.buffers)
         self._thread = threading.Thread(
@@ -173,7 +174,7 @@ class AsyncSave:
         self._given_up.set()
         self._thread.join()
 
-    def end(self, done: Callable[[Path | WindlassError], None] | None = None) -> Path:
+    def commit(self, done: Callable[[Path | WindlassError], None] | None = None) -> Path:
         """Wait for the shards of all ranks and commit, or raise the error of any rank.
 
         With `done`, a thread of rank 0 commits in the background and calls `done` with the path or the
@@ -187,7 +188,7 @@ class AsyncSave:
             _include(self._writer, self._group)
             if done is None:
                 with raise_on_all_ranks(self._group, self._trouble, HINT):
-                    self._commit()
+                    self._write_manifest()
         except StoreFailed:
             self._discard()
             raise
@@ -198,7 +199,7 @@ class AsyncSave:
             threading.Thread(
                 target=self._commit_in_background, args=(done,), name="commit", daemon=True
             ).start()
-        return self._target
+        return self.target
 
     def _write(self, part: CheckpointShard, background: bool, copy: bool) -> None:
         try:
@@ -219,17 +220,17 @@ class AsyncSave:
 
     def _known(self) -> dict[FileRecord, Path]:
         """Return the files of the previous checkpoint, by digest and size."""
-        before = [path for path in committed(self._folder) if path.name < self._target.name]
+        before = [path for path in committed(self._folder) if path.name < self.target.name]
         manifest = load_manifest(StoreDir(before[-1])) if before else None
         return {record: before[-1] / name for name, record in manifest.files.items()} if manifest else {}
 
-    def _commit(self) -> None:
+    def _write_manifest(self) -> None:
         if self._rank != 0:
             return
         writer = self._writer
         for name in writer.records:
             if not writer.place.exists(name):
-                where = self._target
+                where = self.target
                 raise StoreFailed(
                     f"{name} is not visible in {where}; all nodes must mount the same directory"
                 )
@@ -240,19 +241,19 @@ class AsyncSave:
 
     def _commit_in_background(self, done: Callable[[Path | WindlassError], None]) -> None:
         try:
-            self._commit()
+            self._write_manifest()
             self._forget()
         except (WindlassError, OSError) as error:
             self._discard()
             done(StoreFailed(f"{self._trouble}: {getattr(error, 'message', error)}", hint=HINT))
         else:
-            done(self._target)
+            done(self.target)
 
     def _discard(self) -> None:
         """Remove the files of a failed checkpoint."""
         if self._rank == 0:
             with suppress(WindlassError):  # the error that led here says more
-                StoreDir(self._target).remove()
+                StoreDir(self.target).remove()
 
     def _forget(self) -> None:
         """Remove older checkpoints that are not retained, and debris.
@@ -261,11 +262,11 @@ class AsyncSave:
         """
         if self._rank != 0:
             return
-        here = {_step_of(path): path for path in committed(self._folder) if path.name <= self._target.name}
+        here = {_step_of(path): path for path in committed(self._folder) if path.name <= self.target.name}
         stays = retained(here, keep=self._keep, keep_every=self._options.keep_every)
         names = {here[step].name for step in stays} | set(self._options.protected())
         for path in _started(self._folder):
-            if path.name < self._target.name and path.name not in names:
+            if path.name < self.target.name and path.name not in names:
                 self._options.place(path).remove()
 
 

@@ -23,7 +23,7 @@ from windlass.store.manifest import DirectoryWriter, load_manifest, read_verifie
 from windlass.store.store_dir import StoreDir
 from windlass.store.uploads import Outcome, Uploads
 from windlass.train.checkpoint.async_save import STATE, committed
-from windlass.train.checkpoint.manager import Copies, note_sent, settle_store, step_of
+from windlass.train.checkpoint.checkpointer import Copies, note_sent, settle_store, step_of
 from windlass.train.checkpoint.verifier import CheckpointVerifier
 from windlass.train.event_log import EventLog
 

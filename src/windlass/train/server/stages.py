@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.spec.run import Run
 from windlass.spec.shape import HmmShape
-from windlass.train.checkpoint.manager import EmitEvent
+from windlass.train.checkpoint.checkpointer import EmitEvent
 from windlass.train.event_log import EventLog
 from windlass.train.server.primary import PrimaryServer
 from windlass.train.server.shard import ServerShard

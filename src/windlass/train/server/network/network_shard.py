@@ -19,10 +19,10 @@ from windlass.parallel.param_shard import ParamShard, whole
 from windlass.parallel.partition import cut_model
 from windlass.parallel.process_group import SingleProcess
 from windlass.parallel.strategy import first_values
-from windlass.spec.errors import BadInput, StoreFailed
+from windlass.spec.errors import BadInput
 from windlass.spec.run import CHECKPOINTS, Run
 from windlass.train.checkpoint.async_save import State, restore_newest
-from windlass.train.checkpoint.manager import CheckpointManager, Copies, EmitEvent
+from windlass.train.checkpoint.checkpointer import Checkpointer, Copies, EmitEvent
 from windlass.train.optimize import build_optimizer, set_rate
 from windlass.train.server.shard_state import ROWS, ServerGroup, Share
 from windlass.train.server.sharding import divide_weights
@@ -40,7 +40,7 @@ class NetworkShardState:
         self._by_name = {holding.name: holding for holding in self.holdings}
         self._optimizer = build_optimizer(self.holdings, run)
         self._decays = [group["weight_decay"] for group in self._optimizer.param_groups]
-        self._checkpoints = CheckpointManager(folder, run.job, emit)
+        self._checkpoints = Checkpointer(folder, run.job, emit)
         self._uneven = False
         """True after an update of less than a batch."""
 
@@ -111,17 +111,10 @@ class NetworkShardState:
 
     def save(self, state: State, group: ServerGroup) -> Path:
         run = self._run
-        began = self._checkpoints.begin(
+        return self._checkpoints.save(
             state, self.holdings, self._optimizer, group=group, layout=run.layout,
-            cut=cut_model(run.network, run.layout), background=False,
+            cut=cut_model(run.network, run.layout), wait=True,
         )  # fmt: skip
-        if not began:
-            raise StoreFailed(f"{self._folder / CHECKPOINTS}: the checkpoint of step {state.step} failed")
-        try:
-            return self._checkpoints.end_now()
-        except OSError:
-            self._checkpoints.give_up()
-            raise
 
     def close(self, within_s: float) -> None:
         self._checkpoints.close(within_s)

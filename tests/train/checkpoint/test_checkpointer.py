@@ -14,12 +14,13 @@ from torch import nn
 
 from windlass.parallel.param_shard import holdings_of
 from windlass.parallel.process_group import SingleProcess
+from windlass.spec.errors import StoreFailed
 from windlass.spec.job import Job
 from windlass.spec.layout import Layout, Partition
 from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
 from windlass.train.checkpoint.async_save import State, committed
-from windlass.train.checkpoint.manager import CheckpointManager, settle_store
+from windlass.train.checkpoint.checkpointer import Checkpointer, settle_store
 
 CUT = Partition(pieces=(), features={}, how="by hand")
 MINUTE = 60.0
@@ -54,7 +55,7 @@ class Learner:
         self.model = nn.Linear(4, 3)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
         job = Job.model_validate({"name": "learner", "checkpoint": checkpoint})
-        self.checkpoints = CheckpointManager(folder, job, told)
+        self.checkpoints = Checkpointer(folder, job, told)
         self.step_number = 0
 
     def step(self) -> None:
@@ -65,18 +66,20 @@ class Learner:
         self.step_number += 1
 
     def save(self) -> None:
-        assert self.begin()
+        self.begin()
+        assert self.checkpoints.saving
         self.step()
-        self.checkpoints.end()
+        self.checkpoints.poll()
 
-    def begin(self) -> bool:
+    def begin(self, *, wait: bool = False) -> Path:
         state = State(self.step_number, self.step_number * 2, 1.0)
-        return self.checkpoints.begin(
-            state, holdings_of(self.model), self.optimizer, group=SingleProcess(), layout=Layout(), cut=CUT
+        holdings, group = holdings_of(self.model), SingleProcess()
+        return self.checkpoints.save(
+            state, holdings, self.optimizer, group=group, layout=Layout(), cut=CUT, wait=wait
         )
 
     def restore(self) -> State | None:
-        state, _, self.skipped = self.checkpoints.restore(
+        state, _, self.skipped = self.checkpoints.load(
             holdings_of(self.model), self.optimizer, group=SingleProcess()
         )
         return state
@@ -105,9 +108,10 @@ def test_the_next_save_finishes_the_one_before(folder: Path) -> None:
         learner.begin()
         learner.step()
     assert learner.checkpoints.saving
-    path = learner.checkpoints.end_now()
-    assert path.name == "step-00000002"
-    assert [e["step"] for e in told.wait(3, event="checkpoint")] == [0, 1, 2]
+    path = learner.begin(wait=True)
+    assert path.name == "step-00000003"
+    assert not learner.checkpoints.saving
+    assert [e["step"] for e in told.wait(4, event="checkpoint")] == [0, 1, 2, 3]
     assert len(committed(folder / "checkpoints")) == 3
 
 
@@ -152,10 +156,12 @@ def test_a_disk_that_does_not_work_is_reported_and_the_run_continues(folder: Pat
     told = Told()
     learner = Learner(folder, told)
     (folder / "checkpoints").write_text("a file where a directory should be")
-    if learner.begin():
-        learner.step()
-        learner.checkpoints.end()
+    learner.begin()
+    learner.step()
+    learner.checkpoints.poll()
     told.wait(1, event="checkpoint_failed", tier="local", step=0)
+    with pytest.raises(StoreFailed):
+        learner.begin(wait=True)
     (folder / "checkpoints").unlink()
     learner.save()
     told.wait(1, event="checkpoint")

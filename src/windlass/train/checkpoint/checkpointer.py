@@ -1,10 +1,10 @@
 """Manages the checkpoints of a run: local disk, then a store.
 
-    begin -> (gradients of the next step) -> finish_copy -> (weights change) ... written -> end
-                copied to memory                              moved to disk      committed, sent, verified
+    save -> (gradients of the next step) -> finish_copy -> (weights change) ... written -> poll
+               copied to memory                              moved to disk       committed, sent, verified
 
-One manager lives as long as the process. All ranks call `begin`, `end` and `restore` together. Threads of
-rank 0 do what follows `end` and log the outcome: a failed checkpoint does not end the run. The first tier,
+One checkpointer lives as long as the process. All ranks call `save`, `poll` and `load` together. Threads of
+rank 0 do what follows `poll` and log the outcome: a failed checkpoint does not end the run. The first tier,
 for the loss of a rank, is peer_memory.py.
 """
 
@@ -48,11 +48,18 @@ EmitEvent = Callable[..., None]
 """Logs an event with its name and facts (EventLog.emit)."""
 
 
-class CheckpointManager:
+def _do_nothing() -> None: ...
+
+
+class Checkpointer:
     """Writes, uploads, verifies and restores the checkpoints of one run."""
 
-    def __init__(self, folder: Path, job: Job, emit: EmitEvent) -> None:
+    def __init__(
+        self, folder: Path, job: Job, emit: EmitEvent, before_commit: Callable[[], None] = _do_nothing
+    ) -> None:
+        """Prepare for the checkpoints of a run; `before_commit` is called before each commit."""
         self._folder, self._config, self._emit = folder, job.checkpoint, _unfailing(emit)
+        self._before_commit = before_commit
         self._keep = job.checkpoint.keep or job.train.checkpoint_keep
         self._buffers = Buffers()
         self._saving: AsyncSave | None = None
@@ -79,7 +86,7 @@ class CheckpointManager:
 
     @property
     def written(self) -> bool:
-        """True if a checkpoint is in progress and this rank's shard is on disk: `end` would not wait."""
+        """True if a checkpoint is in progress and this rank's shard is on disk."""
         return self._saving is not None and self._saving.written
 
     @property
@@ -93,7 +100,7 @@ class CheckpointManager:
         seconds = self._config.seconds
         return seconds is not None and time.monotonic() - self._due_from >= seconds
 
-    def begin(
+    def save(
         self,
         state: State,
         holdings: Sequence[ParamShard],
@@ -104,16 +111,16 @@ class CheckpointManager:
         cut: Partition,
         extra: Extra = NOTHING,
         replica: int | None = None,
-        background: bool = True,
-    ) -> bool:
-        """Start a checkpoint; return False on all ranks if that failed.
+        wait: bool = False,
+    ) -> Path:
+        """Write a checkpoint and return its path; with `wait`, when it is committed, or raise its error.
 
-        With `background` this returns before anything was copied: the caller must call `finish_copy` before
-        any of the tensors changes. A checkpoint in progress is finished first, which may take long; a caller
-        that can wait checks `saving` and comes back at a later sync point.
+        Without `wait` this returns before anything was copied: the caller must call `finish_copy` before any
+        of the tensors changes, and `poll` when all ranks have written. A failure is logged, not raised.
+
+        A checkpoint in progress is finished first, which may take long.
         """
-        if self._saving is not None:
-            self.end()
+        self.poll()
         begin = time.perf_counter()
         self._idle.wait()
         self._began, self._due_from = begin, time.monotonic()
@@ -122,16 +129,19 @@ class CheckpointManager:
             options=self._options,
         )  # fmt: skip
         try:
-            saving.begin(
-                holdings, optimizer, extra=extra, replica=replica,
-                background=background, copy_later=background,
-            )  # fmt: skip
+            saving.start(
+                holdings, optimizer, extra=extra, replica=replica, background=not wait, copy_later=not wait
+            )
         except StoreFailed as failure:
             self._emit_failed(state.step, failure)
-            return False
-        self._saving, self._stall_s = saving, time.perf_counter() - begin
-        self._begun_step = state.step
-        return True
+            if wait:
+                raise
+        else:
+            self._saving, self._stall_s = saving, time.perf_counter() - begin
+            self._begun_step = state.step
+            if wait:
+                self._commit_now(saving)
+        return saving.target
 
     def finish_copy(self) -> None:
         """Wait until the tensors of the checkpoint in progress, if any, may change."""
@@ -140,31 +150,25 @@ class CheckpointManager:
             self._saving.finish_copy()
             self._stall_s += time.perf_counter() - begin
 
-    def end(self) -> None:
-        """Start the commit of the checkpoint. The outcome is logged: `checkpoint` or `checkpoint_failed`."""
-        saving, self._saving = self._saving, None
-        if saving is None:
+    def poll(self) -> None:
+        """Commit the checkpoint in progress, if there is one.
+
+        All ranks call this when all are `written`; if some are not, it waits for them. The commit itself runs
+        in the background, and its outcome is logged: `checkpoint` or `checkpoint_failed`.
+        """
+        if self._saving is None:
             return
         begin = time.perf_counter()
+        self._before_commit()
+        saving, self._saving = self._saving, None
         if saving.commits:
             self._idle.clear()
         try:
-            saving.end(lambda found: self._after_commit(saving.step, found))
+            saving.commit(lambda found: self._after_commit(saving.step, found))
         except StoreFailed as failure:
             self._idle.set()
             self._emit_failed(saving.step, failure)
         self._stall_s += time.perf_counter() - begin
-
-    def end_now(self) -> Path:
-        """Wait until the checkpoint is committed and return its path, or raise its error."""
-        assert self._saving is not None, "no checkpoint is in progress"
-        saving, self._saving = self._saving, None
-        begin = time.perf_counter()
-        path = saving.end()
-        self._stall_s += time.perf_counter() - begin
-        if saving.commits:
-            self._after_commit(saving.step, path)
-        return path
 
     @property
     def newest_step(self) -> int:
@@ -178,7 +182,7 @@ class CheckpointManager:
         if saving is not None:
             saving.give_up()
 
-    def restore(
+    def load(
         self,
         holdings: Sequence[ParamShard],
         optimizer: torch.optim.Optimizer,
@@ -201,6 +205,16 @@ class CheckpointManager:
             names = ", ".join(sorted(self._uploads.pending))
             self._emit("warning", message=f"{names}: not uploaded to {self._uploads.url} before the end")
         self._checks.close(max(0.0, until - time.monotonic()))
+
+    def _commit_now(self, saving: AsyncSave) -> None:
+        """Wait until a checkpoint is committed, or raise its error."""
+        begin = time.perf_counter()
+        self._before_commit()
+        self._saving = None
+        path = saving.commit()
+        self._stall_s += time.perf_counter() - begin
+        if saving.commits:
+            self._after_commit(saving.step, path)
 
     @property
     def _options(self) -> SaveOptions:
