@@ -117,7 +117,7 @@ def _loop(trainer: Trainer, signals: StopSignals) -> Outcome:
     if outcome_now is not None:
         return outcome_now
     while trainer.step_number < trainer.run.steps:
-        facts = trainer.step(stop=signals.stop(), drain=signals.drain())
+        facts = trainer.train_step(stop=signals.stop(), drain=signals.drain())
         _check_finite(facts, trainer)
         reporter.emit_step(facts)
         if not facts.agreed:
@@ -165,7 +165,7 @@ def _stop_or_drain(trainer: Trainer, facts: StepResult, signals: StopSignals) ->
 def _before_regroup(trainer: Trainer, signals: StopSignals) -> None:
     """Before the group changes: synchronise replicas; save a checkpoint if a leaving rank has the only
     copy of a shard."""
-    trainer.average_now()
+    trainer.weights.average_now()
     trainer.poll_save()
     if not undivided(trainer.run.layout) and any(trainer.grid.world_group.all_gather_json(signals.leaving())):
         try:

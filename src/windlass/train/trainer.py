@@ -1,7 +1,7 @@
 """A run in memory: the model, its optimizer, its data, and their progress.
 
-Input: a Run and the rank of this process. `step` advances the weights once; `evaluate`, `sample` and `save`
-do what their names say and log events. All processes call them together. loop.py decides when.
+Input: a Run and the rank of this process. `train_step` advances the weights once; `evaluate`, `sample` and
+`save` do what their names say and log events. All processes call them together. loop.py decides when.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.corpus.batches import DIGEST_BITS
 from windlass.corpus.corpus_dir import BuiltCorpus, load_corpus
 from windlass.parallel.device import place_process
 from windlass.parallel.schedule import propose_recut
-from windlass.parallel.strategy import Strategy, undivided
+from windlass.parallel.strategy import Batch, Strategy, undivided
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Partition
 from windlass.spec.protocol.rank import RankInfo
@@ -41,6 +41,7 @@ from windlass.train.sample import continue_tokens
 from windlass.train.step_sync import RankReport, StepResult, reduced
 from windlass.train.sync.data_parallel import DataParallel
 from windlass.train.sync.deterministic_reduce import OrderedSum, not_repeatable
+from windlass.train.sync.replicated_params import ReplicatedParams
 
 SAMPLE_TOKENS = 48
 REMEMBER_EVERY_S, REMEMBER_SHARE = 1.0, 0.01
@@ -127,8 +128,9 @@ class Trainer:
             self.optimizer = build_optimizer(self.strategy.params.holdings, run)
         self.replica = at["dp"] * run.layout.sharded + at["sharded"]
         self.replicas = DataParallel(self.strategy.params.holdings, self.grid.group("dp"), self.sync)
-        self.ordered = self._ordered() if run.job.elastic.deterministic else None
-        own = None if self.ordered is None else [self._part(dp) for dp in self.ordered.own]
+        ordered = self._ordered() if run.job.elastic.deterministic else None
+        self.weights = ReplicatedParams(self.strategy.params, self.optimizer, self.replicas, ordered)
+        own = None if ordered is None else [self._part(dp) for dp in ordered.own]
         self.feed = DataLoader(run, self.corpus, self.replica, own)
         self._near = self.grid.group("pp", "sharded", "cp", "tp")
 
@@ -184,99 +186,82 @@ class Trainer:
         if sync == self.sync:
             return
         if not self.replicas.at_sync_point(self.step_number):
-            self.average_now()
+            self.weights.average_now()
         self.sync = sync
         self.replicas.change(sync)
 
-    def step(self, *, stop: bool = False, drain: bool = False) -> StepResult:
-        """Advance the weights once.
+    def train_step(self, *, stop: bool = False, drain: bool = False) -> StepResult:
+        """Advance the weights once: load a batch, forward and backward, reduce, clip, agree, update, commit.
 
-        All ranks confirm complete gradients before the weights change. So after a fault a surviving rank
-        either has done this step, or has complete gradients to catch up, or all are still before it.
+        The ranks agree that all gradients are complete before any weights change. So after a fault a
+        surviving rank either has done this step, or has complete gradients to catch up, or all are still
+        before it.
         """
         self._watch(self, "step")
         begin = time.perf_counter()
         rate = rate_of(self.run, self.step_number)
         set_rate(self.optimizer, rate)
-        loss = self._forward_backward()
-        learned = time.perf_counter()
-        self._exchange()
-        norm = self.strategy.params.clip(self.run.job.train.clip or math.inf)
-        self.ready = True
-        facts = self._sync_step(loss, norm, rate, begin, stop=stop, drain=drain)
-        self.ledger.spend("communication", time.perf_counter() - learned)
-        self.advance(facts.digest if facts.agreed else None)
-        return facts
 
-    def advance(self, digest: int | None) -> None:
-        """Apply the complete gradients.
-
-        `digest` covers all samples since the replicas last synchronised; None if this step is no sync point.
-        """
-        begin = time.perf_counter()
-        self.checkpoints.finish_copy()  # of the weights as they were
-        stalled = time.perf_counter()
-        self.ledger.spend("checkpoint", stalled - begin)
-        self.ready = False
-        self.optimizer.step()
-        self.strategy.params.clear()
-        self.step_number, self.samples = self.step_number + 1, self.samples + self.run.batch_sequences
-        self._update_s = time.perf_counter() - stalled
-        self.ledger.spend("compute", self._update_s)
-        self.replicas.after_update(self.step_number, self.train_s + self._update_s)
-        self.strategy.params.sync_tied()
-        if digest is not None:
-            self._read_digest = 0
-            self.ledger.commit(self.step_number, self.samples, digest)
-
-    def _forward_backward(self) -> Tensor:
-        """Compute this process's gradients; in a deterministic run, those of each part separately."""
-        begin, self.feed.digest, waited = time.perf_counter(), 0, 0.0
         losses: list[Tensor] = []
-        for part in self.feed.parts:
-            requested_at = time.perf_counter()
-            batches = self.feed.batches(self.samples, part)
-            waited += time.perf_counter() - requested_at
+        data_s, compute_from = 0.0, time.perf_counter()
+        for part in self.feed.parts:  # one, or several in a deterministic run
+            batches, seconds = self._load_batch(part)
+            data_s += seconds
             losses.append(self.strategy.forward_backward(batches, self._num_targets))
-            self.strategy.params.reduce_grads()
-            if self.ordered is not None:
-                self.ordered.keep(part // self.run.layout.sharded)
-                self.strategy.params.clear()
-        self.busy_s = time.perf_counter() - begin - waited
-        self._read_digest = (self._read_digest + self.feed.digest) % (1 << DIGEST_BITS)
-        self.ledger.spend("data", waited)
+            self.weights.collect(part // self.run.layout.sharded)
+        self.busy_s = time.perf_counter() - compute_from - data_s
+        self.ledger.spend("data", data_s)
         self.ledger.spend("compute", self.busy_s)
-        return torch.stack(losses).sum()
 
-    def _exchange(self) -> None:
-        """Sum the gradients over all replicas."""
-        if self.ordered is not None:
-            self.ordered.add_up()
-        else:
-            self.replicas.after_backward(self.step_number)
+        with self.ledger.timed("communication"):
+            self.weights.reduce(self.step_number)
+            norm = self.weights.clip(self.run.job.train.clip or math.inf)
+            self.ready = True
+            loss = torch.stack(losses).sum()
+            result = self._agree(loss, norm, rate, begin, stop=stop, drain=drain)
 
-    def average_now(self) -> None:
-        """Make the weights of all replicas equal."""
-        self.replicas.average_now()
-        self.strategy.params.sync_tied()
+        self.update()
+        if result.agreed:
+            self.commit(result.digest)
+        return result
+
+    def update(self) -> None:
+        """Apply the complete gradients."""
+        with self.ledger.timed("checkpoint"):
+            self.checkpoints.finish_copy()  # of the weights as they were
+        self.ready = False
+        self.step_number, self.samples = self.step_number + 1, self.samples + self.run.batch_sequences
+        self._update_s = self.weights.update(self.step_number, self.train_s)
+        self.ledger.spend("compute", self._update_s)
+
+    def commit(self, digest: int) -> None:
+        """Record the samples of all steps since the last sync point; `digest` covers them on all ranks."""
+        self._read_digest = 0
+        self.ledger.commit(self.step_number, self.samples, digest)
+
+    def _load_batch(self, part: int) -> tuple[list[Batch], float]:
+        """Load a part of the next batch as micro-batches; also return the seconds that it took."""
+        begin, self.feed.digest = time.perf_counter(), 0
+        batches = self.feed.batches(self.samples, part)
+        self._read_digest = (self._read_digest + self.feed.digest) % (1 << DIGEST_BITS)
+        return batches, time.perf_counter() - begin
 
     def evaluate(self, sequences: int | None) -> Evaluation:
         """Evaluate on held-out text."""
         self._watch(self, "evaluating")
-        begin = time.perf_counter()
-        self.average_now()
-        result = evaluate(
-            self.strategy.eval_loss,
-            self.corpus.validation,
-            self.feed.objective,
-            context=self.run.network.context,
-            sequences=sequences,
-            share=(self.replica, self.run.layout.replicas),
-            add_up=self._add_up,
-            report=self.record.emit_progress,
-        )
-        self.strategy.reshard()
-        self.ledger.spend("evaluation", time.perf_counter() - begin)
+        with self.ledger.timed("evaluation"):
+            self.weights.average_now()
+            result = evaluate(
+                self.strategy.eval_loss,
+                self.corpus.validation,
+                self.feed.objective,
+                context=self.run.network.context,
+                sequences=sequences,
+                share=(self.replica, self.run.layout.replicas),
+                add_up=self._add_up,
+                report=self.record.emit_progress,
+            )
+            self.strategy.reshard()
         self.record.emit("evaluation", step=self.step_number, **asdict(result))
         self.record.plot(
             self.step_number, validation__loss=result.loss, validation__bits_per_byte=result.bits_per_byte
@@ -312,7 +297,7 @@ class Trainer:
         self._watch(self, "saving")
         self.poll_save()
         with self.ledger.timed("checkpoint"):
-            self.average_now()
+            self.weights.average_now()
             return self.checkpoints.save(
                 State(self.step_number, self.samples, self.train_s),
                 self.strategy.params.holdings,
@@ -388,7 +373,7 @@ class Trainer:
             dist.all_reduce(known)
         return known
 
-    def _sync_step(
+    def _agree(
         self, loss: Tensor, norm: float, rate: float, begin: float, *, stop: bool, drain: bool
     ) -> StepResult:
         """All-reduce loss, time, sample digest and requests of this step over all ranks."""

@@ -46,7 +46,7 @@ def _train(folder: Path, rank: int, told: list[dict[str, Any]], stop_after: int 
     calls = 0
     while trainer.step_number < run.steps:
         calls += 1
-        facts = trainer.step(stop=stop_after is not None and rank == 0 and calls == stop_after)
+        facts = trainer.train_step(stop=stop_after is not None and rank == 0 and calls == stop_after)
         told.append({"step": trainer.step_number, **asdict(facts)})
         if facts.agreed and trainer.step_number % run.evaluate_every == 0:
             told[-1]["validation"] = trainer.evaluate(run.evaluate_sequences).loss

@@ -22,7 +22,7 @@ def test_a_member_without_state_goes_back_as_little_as_it_can(
     (tmp_path / RUN_FILE).write_text(run.model_dump_json())
     lost = Trainer(run, tmp_path, EventLog(tmp_path, rank=0), generation=1)
     for _ in range(7):
-        lost.step()
+        lost.train_step()
         if lost.step_number == remembered:
             lost.keep_in_memory()
         if lost.step_number == saved:

@@ -214,7 +214,7 @@ def main(argv: list[str]) -> None:
 def _round(trainer: Trainer, steps: int) -> dict[str, Any]:
     """Take some steps. A process that waits for its neighbour uses no CPU: idle time is unused CPU time."""
     begin, begin_busy = time.perf_counter(), time.process_time()
-    losses = [trainer.step().loss for _ in range(steps)]
+    losses = [trainer.train_step().loss for _ in range(steps)]
     seconds, busy = time.perf_counter() - begin, time.process_time() - begin_busy
     return {"seconds": seconds, "idle": 1 - busy / seconds, "losses": losses}
 

@@ -61,7 +61,7 @@ def _stepped(trainer: Trainer) -> dict[str, Any]:
 
     trainer.optimizer.step = measured  # type: ignore[method-assign]
     begin = time.perf_counter()
-    trainer.step()
+    trainer.train_step()
     seconds = time.perf_counter() - begin
     trainer.optimizer.step = update  # type: ignore[method-assign]
     memory["weights"] = sum(h.tensor.nbytes for h in held.holdings)

@@ -115,7 +115,7 @@ class Prover:
             with self._group(member, name):
                 trainer = Trainer(run, folder, record, member)
                 trainer.restore()
-                curve.losses += [trainer.step().loss for _ in range(steps)]
+                curve.losses += [trainer.train_step().loss for _ in range(steps)]
                 curve.checkpoint = trainer.save()
         except (RuntimeError, WindlassError) as error:
             return str(error).strip().splitlines()[0]

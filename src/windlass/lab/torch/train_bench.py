@@ -112,7 +112,7 @@ def _rounds(run: Run, scratch: Path, repeats: int) -> Rounds:
         for number in range(1 - WARM_STEPS, repeats + 1):
             for kind in KINDS:
                 times[f"theirs_{kind}"].append(next(theirs[kind]))
-                times[f"ours_{kind}"].append(ours[kind].step().seconds)
+                times[f"ours_{kind}"].append(ours[kind].train_step().seconds)
             times["peak"].append(peak_flops(ours["eager"].device, min_s=0.2))
             done = max(0, number)
             emit({"event": "progress", "stage": "rounds", "done": done, "total": repeats, "unit": "rounds"})

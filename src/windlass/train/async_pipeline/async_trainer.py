@@ -78,7 +78,7 @@ class AsyncTrainer(Trainer):
         self._boundary, self._stop_requested = 0, False
         self._late_norm = 0.0
 
-    def step(self, *, stop: bool = False, drain: bool = False) -> StepResult:
+    def train_step(self, *, stop: bool = False, drain: bool = False) -> StepResult:
         """Return the next completely known step; between boundaries, compute one step ahead."""
         assert not drain, "an asynchronous pipeline cannot join another generation"
         self._stop_requested = self._stop_requested or stop
@@ -120,10 +120,9 @@ class AsyncTrainer(Trainer):
 
     def _update_together(self, step: int) -> float:
         """Update like a synchronous pipeline; return this process's part of the squared norm."""
-        held = self.strategy.params
-        held.reduce_grads()
-        self.replicas.after_backward(step)
-        norm = held.clip(self.run.job.train.clip or math.inf)
+        self.weights.collect(0)
+        self.weights.reduce(step)
+        norm = self.weights.clip(self.run.job.train.clip or math.inf)
         self.optimizer.step()
         return norm**2 / self.run.layout.world
 

@@ -74,7 +74,8 @@ def catch_up(before: Trainer | None, known: list[MemberState | None]) -> None:
         return
     newest = max((one.step for one in known if one is not None), default=0)
     if before.ready and before.step_number == newest - 1:
-        before.advance(_entries(known)[newest][4])
+        before.update()
+        before.commit(_entries(known)[newest][4])
     before.ready = False
     before.strategy.params.clear()
 
