@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.elastic.membership import (
-    MAX_BACK_OFF_S,
     MAX_EARLY,
     AbandonGeneration,
     Drained,
@@ -16,7 +15,6 @@ from windlass.elastic.membership import (
     Form,
     StartWorker,
     StopWorker,
-    back_off_s,
     cut_off,
     decide,
     find_losses,
@@ -284,11 +282,6 @@ def test_workers_that_die_early_again_and_again_end_the_run_with_their_words() -
     assert end.outcome == "failed"
     assert end.error is not None
     assert end.error["hint"] == "ImportError"
-
-
-@given(st.integers(0, 200))
-def test_the_pause_before_a_start_grows_up_to_a_bound(early: int) -> None:
-    assert 0 <= back_off_s(early) <= back_off_s(early + 1) <= MAX_BACK_OFF_S
 
 
 def test_the_run_is_over_when_all_members_are_done() -> None:

@@ -10,17 +10,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from windlass.lab.chaos.fault_proxy import FaultProxy, FaultRates
 from windlass.spec.errors import StoreFailed
+from windlass.spec.protocol.backoff import Backoff
 from windlass.store.manifest import DirectoryWriter, verify
 from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
-from windlass.store.uploads import Patience, Uploads
+from windlass.store.uploads import Uploads
 
-QUICK = Patience(first_s=0.02, max_s=0.2)
+QUICK = Backoff(first_s=0.02, max_s=0.2)
 MINUTE = 60.0
 
 
@@ -58,7 +57,7 @@ def newest(count: int) -> Callable[[list[str]], list[str]]:
 
 
 def uploads_to(url: str, told: Told, keep: int = 2) -> Uploads:
-    return Uploads(url, retain=newest(keep), tell=told, patience=QUICK, seed=1)
+    return Uploads(url, retain=newest(keep), tell=told, backoff=QUICK, seed=1)
 
 
 def test_what_is_offered_arrives_and_the_oldest_go(place: StoreDir, tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_a_newer_one_takes_the_place_of_one_that_fails(tmp_path: Path) -> None:
     told = Told()
     (tmp_path / "there").write_text("a file where a directory should be")
     uploads = Uploads(
-        str(tmp_path / "there"), retain=newest(2), tell=told, patience=Patience(first_s=MINUTE), seed=1
+        str(tmp_path / "there"), retain=newest(2), tell=told, backoff=Backoff(MINUTE, MINUTE), seed=1
     )
     uploads.offer(step(tmp_path, 1))
     told.await_outcome("failed")
@@ -164,13 +163,6 @@ def test_what_is_closed_sends_nothing_more(tmp_path: Path) -> None:
     told.await_outcome("failed")
     assert not uploads.close()
     assert uploads.finish(MINUTE)
-
-
-@given(st.integers(1, 100), st.floats(0, 1, exclude_max=True))
-def test_waits_double_up_to_a_limit_and_are_spread(attempt: int, chance: float) -> None:
-    patience = Patience(first_s=1, max_s=60)
-    longest = min(60.0, 2.0 ** (attempt - 1))
-    assert longest / 2 <= patience.wait_s(attempt, chance) <= longest
 
 
 @pytest.fixture

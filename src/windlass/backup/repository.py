@@ -23,14 +23,14 @@ from typing import Any, TypeVar
 from windlass.backup.encryption import BackupKeys, Codec, new_lock, unlock
 from windlass.backup.snapshot import BackupSnapshot, decode, encode, stamp
 from windlass.spec.errors import BadInput, Damaged, NotFound, StoreFailed, did_you_mean
+from windlass.spec.protocol.backoff import Backoff
 from windlass.store.store_dir import StoreDir
-from windlass.store.uploads import Patience
 
 FORMAT = "windlass-backup-1"
 HEADER = "backup.json"
 SEEN = "seen.json"
 ATTEMPTS = 5
-PATIENCE = Patience(first_s=0.2, max_s=5.0)
+BACKOFF = Backoff(first_s=0.2, max_s=5.0)
 _ID = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{16}")
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def tried(work: Callable[[], T]) -> T:
         except StoreFailed as failure:
             if "credentials" in (failure.hint or "") and "no permission" in failure.message:
                 raise
-            time.sleep(PATIENCE.wait_s(attempt, random.random()))
+            time.sleep(BACKOFF.wait_s(attempt, random.random()))
     return work()
 
 

@@ -26,13 +26,13 @@ from windlass.backup.repository import BackupRepository
 from windlass.backup.snapshot import moment
 from windlass.spec.backup import Keep
 from windlass.spec.errors import WindlassError
+from windlass.spec.protocol.backoff import Backoff
 from windlass.spec.protocol.progress import Report, silent
 from windlass.store.journal import Journal
 from windlass.store.store_dir import StoreDir
-from windlass.store.uploads import Patience
 
 LOOK_EVERY_S = 30.0
-PATIENCE = Patience(first_s=5.0, max_s=600.0)
+BACKOFF = Backoff(first_s=5.0, max_s=600.0)
 METRICS = "metrics.prom"
 HELP = {
     "last_success_timestamp_seconds": "when the newest snapshot was begun",
@@ -96,7 +96,7 @@ class BackupSchedule:
     def _failed(self, error: Exception, now_s: float) -> float:
         self.figures["failures_total"] += 1
         self.figures["failing"] += 1
-        wait_s = PATIENCE.wait_s(int(self.figures["failing"]), random.random())
+        wait_s = BACKOFF.wait_s(int(self.figures["failing"]), random.random())
         self._again_at_s = now_s + wait_s
         message = error.message if isinstance(error, WindlassError) else str(error)
         self._journal({"event": "failed", "message": message, "again_in_s": round(wait_s, 1)})

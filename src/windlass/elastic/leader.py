@@ -30,7 +30,6 @@ from windlass.elastic.membership import (
     Move,
     StartWorker,
     StopWorker,
-    back_off_s,
     comparable,
     cut_off,
     decide,
@@ -44,6 +43,7 @@ from windlass.plan.relayout import Relaid, Waits, relayout
 from windlass.plan.stragglers import decide_pace
 from windlass.spec.errors import StoreFailed, WindlassError
 from windlass.spec.protocol import elastic
+from windlass.spec.protocol.backoff import Backoff
 from windlass.spec.protocol.elastic import (
     OVER,
     WORKERS,
@@ -62,6 +62,10 @@ from windlass.store.store_dir import StoreDir
 
 AGAIN_S = 0.5
 """Delay before a generation that could not be formed is tried again."""
+START_BACKOFF = Backoff(first_s=0.5, max_s=30.0)
+"""Before the next worker starts, by the number of early exits in a row."""
+FORM_BACKOFF, FREE_FRUITLESS = Backoff(first_s=0.5, max_s=5.0), 2
+"""Before the next generation, by the number of generations without a step beyond FREE_FRUITLESS in a row."""
 COMPARE_EVERY_S = 1.0
 LOOK_EVERY_S = 0.25
 """Between two reads of the requested number of workers."""
@@ -164,7 +168,7 @@ class Leader:
             state.broken = state.broken or f"{worker.worker} is lost: {loss.detail}"
         if loss.how == "exit" and now_s - worker.since_s < EARLY_S:
             state.early += 1
-            state.start_after_s = now_s + back_off_s(state.early)
+            state.start_after_s = now_s + START_BACKOFF.wait_s(state.early)
 
     def _log_loss(self, worker: WorkerState, loss: LostWorker) -> None:
         self._log_event(
@@ -237,8 +241,8 @@ class Leader:
             return
         state.fruitless += 1
         state.last_words = state.last_words or reason
-        if state.fruitless > 2:
-            state.form_after_s = now_s + min(5.0, back_off_s(state.fruitless - 2))
+        if state.fruitless > FREE_FRUITLESS:
+            state.form_after_s = now_s + FORM_BACKOFF.wait_s(state.fruitless - FREE_FRUITLESS)
 
     def _form(self, reason: str, now_s: float) -> None:
         """Journal the next generation, and only then assign it."""

@@ -45,7 +45,6 @@ DONE_S = 5.0
 """Time for the other members to end, once rank 0 has."""
 EARLY_S, MAX_EARLY = 5.0, 5
 """An exit within EARLY_S of the start is early; MAX_EARLY of them in a row fail the run."""
-BACK_OFF_S, MAX_BACK_OFF_S = 0.5, 30.0
 MAX_FRUITLESS = 20
 """Generations in a row without a step, after which the run fails."""
 
@@ -183,11 +182,6 @@ def shares_for(state: MembershipState, layout: Layout, members: list[str]) -> tu
     if wanted is None or wanted.keys() != set(members) or layout.replicas != len(members):
         return layout.shares
     return tuple(wanted[member] for member in members)
-
-
-def back_off_s(early: int) -> float:
-    """Return the pause before the next start, after so many early deaths in a row."""
-    return float(min(MAX_BACK_OFF_S, BACK_OFF_S * 2 ** (early - 1))) if early > 0 else 0.0
 
 
 def silence_s(worker: WorkerState) -> float:

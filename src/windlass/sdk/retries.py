@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.sdk.failures import ApiFailure, DeadlinePassed, Unreachable
+from windlass.spec.protocol.backoff import Backoff
 
 PASSING = frozenset(
     {
@@ -79,11 +80,9 @@ def wait_after(policy: Retries, failure: ApiFailure, tried: int, draw: float) ->
 
     Retry-After gets some jitter, so that clients that received the same value do not return at once.
     """
-    whole_s = min(policy.max_wait_s, policy.first_wait_s * 2.0 ** (tried - 1))
+    wait_s = Backoff(policy.first_wait_s, policy.max_wait_s).wait_s(tried, draw)
     server_wait_s = failure.retry_after_s or 0.0
-    return max(
-        whole_s * (0.5 + draw / 2), server_wait_s + policy.first_wait_s * draw if server_wait_s else 0.0
-    )
+    return max(wait_s, server_wait_s + policy.first_wait_s * draw if server_wait_s else 0.0)
 
 
 def is_passing(failure: ApiFailure, *, repeats: bool = True, elsewhere: bool = False) -> bool:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from windlass.spec.protocol.backoff import Backoff
+
 
 @dataclass(frozen=True)
 class ServerSite:
@@ -108,7 +110,8 @@ def failed(health: SiteMemory, circuit: Circuit, now: float) -> SiteMemory:
     failures = health.failures + 1
     if failures < circuit.trip:
         return replace(health, failures=failures)
-    rest_s = min(circuit.max_rest_s, circuit.first_rest_s * 2.0 ** min(failures - circuit.trip, 30))
+    backoff = Backoff(circuit.first_rest_s, circuit.max_rest_s)
+    rest_s = backoff.wait_s(failures - circuit.trip + 1)
     return replace(health, failures=failures, rests_until=now + rest_s, probed_until=-math.inf)
 
 

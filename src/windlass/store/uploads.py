@@ -11,11 +11,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from windlass.spec.errors import StoreFailed, WindlassError
+from windlass.spec.protocol.backoff import Backoff
 from windlass.store.mirror import Mirror
 from windlass.store.store_dir import StoreDir
 from windlass.store.thread_priority import lower_priority
@@ -25,19 +25,7 @@ Tell = Callable[[str, Outcome, dict[str, Any]], None]
 """Called with the directory's name, the result and facts, in the upload thread."""
 Retain = Callable[[list[str]], Collection[str]]
 """Maps the names of all copies to those to keep."""
-
-
-@dataclass(frozen=True)
-class Patience:
-    """The back-off between attempts."""
-
-    first_s: float = 0.5
-    max_s: float = 60.0
-
-    def wait_s(self, attempt: int, chance: float) -> float:
-        """Return the wait after a failed attempt (the first is 1): doubled each time, with 50% jitter."""
-        longest = min(self.max_s, self.first_s * 2.0 ** min(attempt - 1, 30))
-        return longest * (0.5 + chance / 2)
+BACKOFF = Backoff(first_s=0.5, max_s=60.0)
 
 
 class Uploads:
@@ -49,11 +37,11 @@ class Uploads:
         *,
         retain: Retain,
         tell: Tell,
-        patience: Patience | None = None,
+        backoff: Backoff = BACKOFF,
         seed: int | None = None,
     ) -> None:
         self.url = url
-        self._retain, self._tell, self._patience = retain, tell, patience or Patience()
+        self._retain, self._tell, self._backoff = retain, tell, backoff
         self._random = random.Random(seed)
         self._changed = threading.Condition()
         self._waiting: list[Path] = []
@@ -117,7 +105,7 @@ class Uploads:
             try:
                 moved = self._push(directory)
             except StoreFailed as failure:
-                wait_s = self._patience.wait_s(attempt, self._random.random())
+                wait_s = self._backoff.wait_s(attempt, self._random.random())
                 facts = {"message": failure.message, "attempt": attempt, "again_in_s": round(wait_s, 2)}
                 self._tell(directory.name, "failed", facts)
                 if self._is_over(wait_s):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from windlass.spec.protocol.backoff import Backoff
 from windlass.spec.protocol.routing import Route, RoutedModel, RoutedReplica, Routing, State
 from windlass.supervisor.desired import DesiredService, Item, ReplicaGroup
 from windlass.supervisor.state import RunningReplica
@@ -20,7 +21,8 @@ an idle replica may still get one."""
 MAX_DRAIN_S = 120.0
 SHORT_LIFE_S = 5.0
 FREE_DEATHS = 2
-MAX_DELAY_S = 10.0
+RESTARTS = Backoff(first_s=0.4, max_s=10.0)
+"""After FREE_DEATHS short lives in a row."""
 MAX_FAILED_STARTS = 5
 SILENT_S = 5.0
 SUSPECTED_SILENT_S = 0.75
@@ -92,9 +94,7 @@ def restart_delay_s(lives: Sequence[ReplicaLife]) -> float:
         if life.ready_s is not None and life.ready_s >= SHORT_LIFE_S:
             break
         short += 1
-    if short <= FREE_DEATHS:
-        return 0.0
-    return float(min(MAX_DELAY_S, 0.2 * 2 ** (short - FREE_DEATHS)))
+    return RESTARTS.wait_s(short - FREE_DEATHS)
 
 
 def is_hopeless(lives: Sequence[ReplicaLife]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from windlass.cluster.backend import Restart, State
 from windlass.cluster.launch.local_process import cause_of
 from windlass.spec.errors import AskedWrongly
+from windlass.spec.protocol.backoff import Backoff
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,9 @@ def decide(restart: Restart, *, code: int | None, restarts: int, ran_s: float, c
         return Next("failed", reason=cause)
     if code != 0 and restarts >= restart.max_restarts:
         return Next("failed", reason=f"{cause}, for the {_th(restarts + 1)} time")
-    wait_s = pause_s(restart, 0 if ran_s >= restart.max_back_off_s else restarts)
+    backoff = Backoff(restart.back_off_s, restart.max_back_off_s)
+    wait_s = backoff.wait_s(1 if ran_s >= restart.max_back_off_s else restarts + 1)
     return Next("pending", wait_s, f"{cause}; it is restarted")
-
-
-def pause_s(restart: Restart, streak: int) -> float:
-    """Return the delay after `streak` short-lived starts in a row."""
-    return float(min(restart.max_back_off_s, restart.back_off_s * 2 ** min(streak, 32)))
 
 
 def _th(number: int) -> str:

@@ -11,8 +11,8 @@ from windlass.sites.replication.artifact_store import ArtifactStore, open_depot
 from windlass.sites.replication.publish import Publisher
 from windlass.sites.replication.puller import Puller
 from windlass.spec.errors import Damaged, InUse, NotFound, StoreFailed
+from windlass.spec.protocol.backoff import Backoff
 from windlass.spec.sites import Replicate
-from windlass.store.uploads import Patience
 
 Tell = Callable[[dict[str, Any]], None]
 Worker = Callable[[ArtifactStore], Publisher | Puller]
@@ -47,8 +47,8 @@ class ReplicationWatch:
         except PASSING as error:
             self._failed += 1
             self._emit({"event": "failed", "why": error.message})
-            patience = Patience(first_s=min(1.0, self._rule.every), max_s=max(10.0, self._rule.every))
-            return patience.wait_s(self._failed, random.random())
+            backoff = Backoff(first_s=min(1.0, self._rule.every), max_s=max(10.0, self._rule.every))
+            return backoff.wait_s(self._failed, random.random())
         self._failed = 0
         self._emit(
             {"event": "replicated", **done} if any(done[name] for name in WORTH & done.keys()) else None

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, cast
 import msgspec
 
 from windlass.serve.gateway.fleet.request_handle import Answer, EngineTask
+from windlass.spec.protocol.backoff import Backoff
 from windlass.spec.protocol.routing import RoutedReplica
 from windlass.spec.protocol.wire import (
     Cancel,
@@ -30,8 +31,7 @@ from windlass.spec.protocol.wire import (
     take_frames,
 )
 
-MIN_RETRY_S = 0.05
-MAX_RETRY_S = 1.0
+RECONNECTS = Backoff(first_s=0.05, max_s=1.0)
 GREETING_S = 2.0
 SILENT_TICKS = 4
 """Ticks of the fleet (a quarter of a second) without a message. Counted in ticks and not in time, because a
@@ -90,16 +90,16 @@ class EngineLink(asyncio.Protocol):
 
     async def run(self) -> None:
         """Keep a connection while the replica is in the routing table."""
-        pause_s = MIN_RETRY_S
+        failures = 0
         try:
             while True:
                 try:
                     if await self._run_connection():
-                        pause_s = MIN_RETRY_S
+                        failures = 0
                 except OSError:
                     pass  # the engine does not listen yet, or has ended
-                await asyncio.sleep(pause_s)
-                pause_s = min(MAX_RETRY_S, pause_s * 2)
+                failures += 1
+                await asyncio.sleep(RECONNECTS.wait_s(failures))
         finally:
             self._disconnect("removed")
 
