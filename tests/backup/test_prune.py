@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from windlass.backup import locks
 from windlass.backup.locks import claimed, others, pruning
 from windlass.backup.make import make
-from windlass.backup.prune import prune
+from windlass.backup.prune import kept, prune
 from windlass.backup.repository import BackupRepository
 from windlass.backup.restore import restore
-from windlass.backup.retention import kept
 from windlass.backup.snapshot import moment, stamp
 from windlass.spec.backup import Keep
 from windlass.spec.errors import Damaged, InUse

@@ -6,12 +6,13 @@ process makes or restores a snapshot (`locks`): a backup in progress uses chunks
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from windlass.backup.locks import pruning
 from windlass.backup.repository import BackupRepository
-from windlass.backup.retention import kept
 from windlass.backup.snapshot import moment
 from windlass.spec.backup import Keep
 from windlass.spec.protocol.progress import Progress, Report, silent
@@ -47,6 +48,24 @@ def prune(
     with pruning(repository.place) as is_alone:
         chunks, freed = _sweep(repository, report) if is_alone else (0, 0)
     return Pruned(tuple(gone), left, chunks, freed, waits=not is_alone)
+
+
+def kept(moments: Iterable[float], keep: Keep) -> set[float]:
+    """Return the times of the snapshots to keep.
+
+    Days, weeks (from Monday) and months are in UTC, and only those with snapshots count, newest first: a
+    machine that was off for a month loses no snapshot by it.
+    """
+    newest_first = sorted(set(moments), reverse=True)
+    stays = set(newest_first[: keep.last])
+    for count, form in ((keep.daily, "%Y-%m-%d"), (keep.weekly, "%G-%V"), (keep.monthly, "%Y-%m")):
+        seen: list[str] = []
+        for at_s in newest_first:
+            period = datetime.fromtimestamp(at_s, UTC).strftime(form)
+            if period not in seen and len(seen) < count:
+                seen.append(period)
+                stays.add(at_s)
+    return stays
 
 
 def _sweep(repository: BackupRepository, report: Report) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from windlass.runs.audit import LedgerAudit
 from windlass.runs.training import RunFolder
 from windlass.spec.errors import BadInput
 
-SAME = RunComparison(True, 0.0, 0.0, 0.0, 10)
+SAME = RunComparison(True, 0.0, 0.0)
 
 
 def an_experiment() -> tuple[Experiment, list[SeenRecord]]:
@@ -98,7 +98,7 @@ def test_a_report_is_good_only_if_nothing_was_lost() -> None:
 
 
 def test_different_weights_are_a_fault_of_deterministic_runs_only() -> None:
-    apart = RunComparison(False, 1e-6, 1e-7, 1e-8, 10)
+    apart = RunComparison(False, 1e-6, 1e-7)
     assert not a_report(same=apart).good
     assert a_report(same=apart, deterministic=False).good
 
@@ -114,7 +114,7 @@ def a_run(folder: Path, weights: list[float], losses: dict[int, float]) -> RunFo
 def test_equal_runs_are_alike_bit_by_bit(tmp_path: Path) -> None:
     one = a_run(tmp_path / "1", [1.0, -0.0], {10: 2.0})
     other = a_run(tmp_path / "2", [1.0, -0.0], {10: 2.0, 20: 1.0})
-    assert likeness(one, other) == RunComparison(True, 0.0, 0.0, 0.0, 1)
+    assert likeness(one, other) == RunComparison(True, 0.0, 0.0)
 
 
 def test_a_sign_of_zero_is_a_difference_of_bits(tmp_path: Path) -> None:

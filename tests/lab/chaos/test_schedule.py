@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.lab.chaos.fault_catalog import FAULTS
+from windlass.lab.chaos.experiment import FAULTS
 from windlass.lab.chaos.schedule import KINDS, LONGEST_S, SHORTEST_S, draw
 
 SOME_KINDS = st.lists(st.sampled_from(list(KINDS)), min_size=1, unique=True)

@@ -216,7 +216,9 @@ class JobStore:
         found = {tenant: TenantQuota(tenant, used=each) for tenant, each in used.items()}
         columns = "tenant, weight, cores, memory_bytes, gpus, max_jobs, max_priority"
         for row in self.database.read(f"SELECT {columns} FROM plane_shares"):
-            found[str(row[0])] = share_of(row, used.get(str(row[0]), 0.0))
+            tenant, weight, cores, memory_bytes, gpus, max_jobs, max_priority = row
+            quota, usage = QuotaLimit(cores, memory_bytes, gpus), used.get(str(tenant), 0.0)
+            found[str(tenant)] = TenantQuota(tenant, weight, quota, max_jobs, max_priority, usage)
         return found
 
     def set_share(self, share: TenantQuota) -> None:
@@ -284,11 +286,6 @@ def entry_of(row: Row) -> JobEntry:
     """Read a row of COLUMNS."""
     uid, tenant, name, kind, text, need, *rest = row
     return JobEntry(uid, tenant, name, kind, text, need_from(need), *rest)
-
-
-def share_of(row: Row, used: float) -> TenantQuota:
-    tenant, weight, cores, memory_bytes, gpus, max_jobs, max_priority = row
-    return TenantQuota(tenant, weight, QuotaLimit(cores, memory_bytes, gpus), max_jobs, max_priority, used)
 
 
 def _submitted(transaction: Transaction, submission: Submission) -> JobEntry | None:

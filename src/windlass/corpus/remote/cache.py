@@ -43,10 +43,6 @@ class CacheFacts:
     prefetch_hits: int = 0
     """Hits that would have been misses, had the shard not been prefetched; counted within `hits`."""
 
-    @property
-    def hit_rate(self) -> float:
-        return self.hits / max(1, self.hits + self.misses)
-
 
 class ShardCache:
     """The shards of one corpus, as one process sees them; threads may share it. Does nothing before use."""

@@ -2,12 +2,11 @@
 
     baseline speed of n workers -> baseline run -> the same run with faults -> audit -> report
 
-`harness` does all of it. `schedule` draws the faults, `fault_catalog` maps their kinds to `process_faults`
-and `env_faults`, which inject them (`injected_fault`) through `disk`, `clock`, `network` and `storage`
-(`fault_proxy`). `environment` starts a run where they are possible, `target` finds its processes.
-`experiment` injects and heals the faults while `watch` reads the run's journal. `baseline` measures the speed
-without faults; `measure`, `compare_runs` and `report` compute the figures. `cleanup` removes what a killed
-experiment left behind.
+`harness` does all of it. `schedule` draws the faults. `experiment` injects and heals them while `watch` reads
+the run's journal; `process_faults` and `env_faults` are their kinds (`injected_fault`), by way of `disk`,
+`clock`, `network` and `storage` (`fault_proxy`). `environment` starts a run where they are possible, `target`
+finds its processes. `baseline` measures the speed without faults; `measure`, `compare_runs` and `report`
+compute the figures. `cleanup` removes what a killed experiment left behind.
 
 Start at `harness`.
 """

@@ -25,8 +25,6 @@ class RunComparison:
     largest_weight_difference: float
     largest_loss_difference: float
     """Relative, over the steps that both runs logged."""
-    mean_loss_difference: float
-    steps_compared: int
 
 
 def likeness(one: RunFolder, other: RunFolder) -> RunComparison:
@@ -35,13 +33,7 @@ def likeness(one: RunFolder, other: RunFolder) -> RunComparison:
     losses = _losses(one), _losses(other)
     common = sorted(losses[0].keys() & losses[1].keys())
     differences = [abs(losses[1][s] - losses[0][s]) / max(abs(losses[0][s]), 1e-12) for s in common]
-    return RunComparison(
-        identical,
-        apart,
-        max(differences, default=0.0),
-        float(np.mean(differences)) if differences else 0.0,
-        len(common),
-    )
+    return RunComparison(identical, apart, max(differences, default=0.0))
 
 
 def _losses(run: RunFolder) -> dict[int, float]:

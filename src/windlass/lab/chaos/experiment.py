@@ -13,11 +13,28 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from windlass.lab.chaos.fault_catalog import FAULTS
+from windlass.lab.chaos import env_faults, process_faults
 from windlass.lab.chaos.injected_fault import InjectedFault, NothingToHit
 from windlass.lab.chaos.schedule import ScheduledFault
 from windlass.lab.chaos.target import ChaosTarget
 from windlass.lab.chaos.watch import JournalWatch
+
+Fault = Callable[[ChaosTarget, random.Random], InjectedFault]
+
+FAULTS: dict[str, Fault] = {
+    "kill": process_faults.kill,
+    "freeze": process_faults.freeze,
+    "slow": process_faults.slow,
+    "coordinator": process_faults.coordinator,
+    "coordinator-freeze": process_faults.coordinator_freeze,
+    "blackout": process_faults.blackout,
+    "corrupt": process_faults.corrupt,
+    "disk": env_faults.disk,
+    "clock": env_faults.clock,
+    "partition": env_faults.partition,
+    "delay": env_faults.delay,
+    "store": env_faults.store,
+}
 
 LOOK_EVERY_S = 0.01
 PATIENCE_S = 15.0

@@ -86,7 +86,6 @@ class SimulatedBackend:
                 raise BadInput(f"group {group.key}: unknown job")
             self.twice += life.ended_s is not None
             run = self.runs[group.key] = SimulatedGroup(check(group), life)
-            life.launches += 1
             if life.admitted_s is None:
                 life.admitted_s = self._events.now_s
         else:

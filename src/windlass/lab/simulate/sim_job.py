@@ -27,7 +27,6 @@ class SimJob:
     ended_s: float | None = None
     broken_s: float | None = None
     """Since when it runs with less than requested, because a node failed."""
-    launches: int = 0
     preemptions: int = 0
 
     def work(self, rate: float, now_s: float) -> None:
