@@ -33,7 +33,6 @@ from windlass.train.checkpoint.async_save import (
     State,
     committed,
     restore_newest,
-    save_checkpoint,
 )
 from windlass.train.checkpoint.reader import CheckpointReader, without
 from windlass.train.checkpoint.shard import Buffers, claims_of, divide, take_part
@@ -99,17 +98,9 @@ class Worker:
     def save(self, folder: Path, group: ProcessGroup, step: int = 1, keep: int = 10, **more: Any) -> Path:
         state = State(step, step * 4, step * 0.5)
         layout = Layout(dp=group.world)
-        return save_checkpoint(
-            folder,
-            self.holdings,
-            self.optimizer,
-            state,
-            keep=keep,
-            group=group,
-            layout=layout,
-            cut=CUT,
-            **more,
-        )
+        saving = AsyncSave(folder, state, keep=keep, group=group, layout=layout, cut=CUT)
+        saving.start(self.holdings, self.optimizer, **more)
+        return saving.commit()
 
     def restore(self, folder: Path, group: ProcessGroup, **more: Any) -> Any:
         return restore_newest(folder, self.holdings, self.optimizer, group=group, **more)
@@ -308,12 +299,17 @@ def test_before_the_first_step_there_are_no_moments(tmp_path: Path) -> None:
     assert same(worker.tensors(), like.tensors())
 
 
+def save_model(model: nn.Module, folder: Path, step: int) -> None:
+    saving = AsyncSave(
+        folder, State(step, step, 1.0), keep=10, group=SingleProcess(), layout=Layout(), cut=CUT
+    )
+    saving.start(holdings_of(model), torch.optim.AdamW(model.parameters()))
+    saving.commit()
+
+
 def test_a_model_that_is_whole_has_whole_holdings(tmp_path: Path) -> None:
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
-    save_checkpoint(
-        tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(1, 1, 1.0),
-        keep=1, group=SingleProcess(), layout=Layout(), cut=CUT,
-    )  # fmt: skip
+    save_model(model, tmp_path, step=1)
     restore_newest(tmp_path, holdings_of(other), torch.optim.AdamW(other.parameters()), group=SingleProcess())
     assert torch.equal(model.weight, other.weight)
     assert torch.equal(model.bias, other.bias)
@@ -590,10 +586,7 @@ def test_a_file_that_did_not_change_is_not_written_again(tmp_path: Path) -> None
     first = model.weight.detach().clone()
     for step, change in ((1, 0.0), (2, 0.0), (3, 1.0)):
         model.weight.data += change
-        save_checkpoint(
-            tmp_path, holdings_of(model), torch.optim.AdamW(model.parameters()), State(step, step, 1.0),
-            keep=10, group=SingleProcess(), layout=Layout(), cut=CUT,
-        )  # fmt: skip
+        save_model(model, tmp_path, step)
     one, two, three = ((path / "part-00000.safetensors").stat().st_ino for path in committed(tmp_path))
     assert one == two != three
     for path in committed(tmp_path):

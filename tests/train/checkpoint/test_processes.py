@@ -26,7 +26,7 @@ from windlass.parallel.process_group import DistributedGroup
 from windlass.parallel.param_shard import ParamShard, whole
 from windlass.spec.errors import StoreFailed
 from windlass.spec.layout import Partition, Layout
-from windlass.train.checkpoint.async_save import State, restore_newest, save_checkpoint
+from windlass.train.checkpoint.async_save import AsyncSave, State, restore_newest
 
 order, folder, meet = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 rank, world = int(sys.argv[4]), int(sys.argv[5])
@@ -52,8 +52,10 @@ def trained(dimension):
 
 def save(step, dimension=0):
     held, optimizer = trained(dimension)
-    save_checkpoint(folder, held, optimizer, State(step, step, 1.0), keep=3, group=group,
-                    layout=Layout(sharded=world), cut=Partition(pieces=(), features={}, how="by hand"))
+    saving = AsyncSave(folder, State(step, step, 1.0), keep=3, group=group, layout=Layout(sharded=world),
+                       cut=Partition(pieces=(), features={}, how="by hand"))
+    saving.start(held, optimizer)
+    saving.commit()
 
 told = {}
 if order == "save":

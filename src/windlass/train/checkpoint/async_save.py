@@ -60,25 +60,6 @@ class State:
     train_s: float
 
 
-def save_checkpoint(
-    folder: Path,
-    holdings: Sequence[ParamShard],
-    optimizer: torch.optim.Optimizer,
-    state: State,
-    *,
-    keep: int,
-    group: ProcessGroup,
-    layout: Layout,
-    cut: Partition,
-    extra: Extra = NOTHING,
-    replica: int | None = None,
-) -> Path:
-    """Write a checkpoint and wait for it; see `AsyncSave`."""
-    saving = AsyncSave(folder, state, keep=keep, group=group, layout=layout, cut=cut)
-    saving.start(holdings, optimizer, extra=extra, replica=replica)
-    return saving.commit()
-
-
 @dataclass(frozen=True)
 class SaveOptions:
     """How a checkpoint is written, and which earlier ones are kept."""
