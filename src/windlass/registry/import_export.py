@@ -1,6 +1,6 @@
 """Imports models and adapters from other formats, and exports models, in a separate process.
 
-Neural networks are Hugging Face directories; n-gram models are ARPA files.
+Neural networks are Hugging Face directories or GGUF files; n-gram models are ARPA files.
 """
 
 from __future__ import annotations
@@ -9,13 +9,35 @@ from pathlib import Path
 from typing import Any
 
 from windlass.cluster.launch.local_process import LocalProcess
-from windlass.spec.processes import ADAPTERS, CONVERT, CONVERT_NGRAM
+from windlass.spec.errors import BadInput
+from windlass.spec.processes import ADAPTERS, CONVERT, CONVERT_GGUF, CONVERT_NGRAM
 
 
 def convert(source: Path, target: Path, logs: Path, *, dequantise: bool = False) -> dict[str, Any]:
     """Load `source`, check every tensor against its shape, and write `target` with a manifest."""
     args = ["convert", str(source), str(target), *(["--dequantise"] if dequantise else [])]
     with LocalProcess("conversion", CONVERT, args, logs / "convert.log") as process:
+        return process.result()
+
+
+def find_gguf(path: Path) -> Path | None:
+    """Return the GGUF file that a path names: itself, or the only one in a directory without config.json."""
+    if path.name.endswith(".gguf"):
+        return path
+    if not path.is_dir() or (path / "config.json").exists():
+        return None
+    found = sorted(path.glob("*.gguf"))
+    first = [file for file in found if "-00001-of-" in file.name] or found
+    if len(first) > 1:
+        names = ", ".join(file.name for file in first[:5])
+        raise BadInput(f"{path}: holds {len(first)} GGUF files: {names}", hint="name one of them")
+    return first[0] if first else None
+
+
+def take_gguf(source: Path, target: Path, logs: Path, *, dtype: str = "auto") -> dict[str, Any]:
+    """Read a GGUF file and write `target`, a Hugging Face directory with a manifest."""
+    args = ["import", str(source), str(target), f"--dtype={dtype}"]
+    with LocalProcess("conversion", CONVERT_GGUF, args, logs / "convert.log") as process:
         return process.result()
 
 

@@ -24,6 +24,7 @@ RUN_MEMBER = "windlass.runs.member"
 # models
 CONVERT = "windlass.models"
 CONVERT_NGRAM = "windlass.models.ngram"
+CONVERT_GGUF = "windlass.models.gguf"
 NEAREST_TOKENS = "windlass.models.nearest_tokens"
 ADAPTERS = "windlass.serve.engine.adapters"
 COMPRESS = "windlass.serve.engine.compression.compress"

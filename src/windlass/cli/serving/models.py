@@ -11,7 +11,15 @@ from windlass.cli.home import add_home, home_of
 from windlass.cli.serving.models_near import configure_near, run_near
 from windlass.cli.terminal import print_json, print_table
 from windlass.registry.compress import WEIGHTS, CompressRequest, compress
-from windlass.registry.import_export import convert, give_arpa, is_arpa, take_adapter, take_arpa
+from windlass.registry.import_export import (
+    convert,
+    find_gguf,
+    give_arpa,
+    is_arpa,
+    take_adapter,
+    take_arpa,
+    take_gguf,
+)
 from windlass.registry.versions import Registry, Version, resolve_model
 from windlass.runs.progress_line import ProgressLine
 from windlass.spec.errors import BadInput, InUse, NotFound
@@ -23,6 +31,7 @@ EPILOG = """\
 examples:
   windlass models list
   windlass models import path/to/huggingface-model --name base
+  windlass models import chat.Q4_K_M.gguf --name chat a model as llama.cpp runs it
   windlass models import words.arpa.gz --name words   an n-gram model as KenLM or SRILM writes it
   windlass models export words out.arpa               and back
   windlass models import path/to/peft-adapter --name poet --adapter-of base
@@ -34,6 +43,7 @@ examples:
 """
 
 
+DTYPES = ("auto", "float32", "float16", "bfloat16")
 COMPRESS_EPILOG = """\
 Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it exists here.
 Without --text, perplexity is measured on the held-out part of that corpus, else on Python's standard library.
@@ -51,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, action, purpose in (
         ("list", run_list, "list models and their versions"),
         ("show", run_show, "show a version: sizes, metrics, lineage"),
-        ("import", run_import, "register a Hugging Face directory, or an ARPA file"),
+        ("import", run_import, "register a Hugging Face directory, a GGUF file, or an ARPA file"),
         ("export", run_export, "write a version as a Hugging Face directory, or as an ARPA file"),
         ("near", run_near, "list the tokens with the nearest embedding vectors"),
         ("compress", run_compress, "quantise a model and measure the loss of quality"),
@@ -64,11 +74,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
             verb.add_argument(
                 "source",
                 type=Path,
-                metavar="DIRECTORY",
-                help="config.json, *.safetensors, tokenizer.json; or a file .arpa or .arpa.gz",
+                metavar="SOURCE",
+                help="a directory with config.json, *.safetensors, tokenizer.json; "
+                "or a file .gguf, .arpa, .arpa.gz",
             )
             verb.add_argument("--name", help="name to register under (default: the directory's)")
             verb.add_argument("--adapter-of", metavar="MODEL", help="import a LoRA adapter (PEFT) of MODEL")
+            verb.add_argument(
+                "--dtype",
+                choices=DTYPES,
+                default="auto",
+                help="type of the weights of a GGUF file (default: the file's; float32 for quantised ones, "
+                "bfloat16 above a billion weights)",
+            )
         elif name != "list":
             verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
         if name == "export":
@@ -135,19 +153,25 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_import(args: argparse.Namespace) -> int:
     home = home_of(args)
-    arpa = is_arpa(args.source)
-    if not (args.source.is_file() if arpa else args.source.is_dir()):
-        what = "file" if arpa else "directory"
+    arpa, gguf = is_arpa(args.source), find_gguf(args.source)
+    is_one_file = arpa or args.source.name.endswith(".gguf")
+    if not (args.source.is_file() if is_one_file else args.source.is_dir()):
+        what = "file" if is_one_file else "directory"
         raise NotFound(
-            f"{args.source}: no such {what}", hint="give a directory with config.json and *.safetensors"
+            f"{args.source}: no such {what}",
+            hint="give a directory with config.json and *.safetensors, or a file .gguf",
         )
-    if arpa and args.adapter_of is not None:
-        raise BadInput(f"{args.source}: an ARPA file is not an adapter", hint="leave out --adapter-of")
+    if is_one_file and args.adapter_of is not None:
+        raise BadInput(f"{args.source}: a model is not an adapter", hint="leave out --adapter-of")
+    if args.dtype != "auto" and gguf is None:
+        raise BadInput("--dtype is for GGUF files", hint="weights of a directory keep their type")
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
         made = Path(scratch) / "model"
         if arpa:
             take_arpa(args.source.resolve(), made, home / "logs")
+        elif gguf is not None:
+            take_gguf(gguf.resolve(), made, home / "logs", dtype=args.dtype)
         elif args.adapter_of is None:
             convert(args.source.resolve(), made, home / "logs", dequantise=args.dequantise)
         else:
@@ -159,7 +183,7 @@ def run_import(args: argparse.Namespace) -> int:
 
 def _name_of(source: Path) -> str:
     """Name a model after its directory, or after its file without the suffix."""
-    return source.resolve().name.lower().removesuffix(".gz").removesuffix(".arpa")
+    return source.resolve().name.lower().removesuffix(".gz").removesuffix(".arpa").removesuffix(".gguf")
 
 
 def run_export(args: argparse.Namespace) -> int:

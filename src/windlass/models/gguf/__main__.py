@@ -1,0 +1,34 @@
+"""The process entry point of the package: `python -m windlass.models.gguf import FILE DIRECTORY`.
+
+Input: a GGUF file. Output: a Hugging Face directory with a manifest; one line of JSON on standard output,
+{"done": ...} or {"error": ...}, and the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from windlass.models.gguf.import_file import DTYPES, import_gguf
+from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; its output is one line of JSON."""
+    args = _parser().parse_args(argv)
+    emit({"done": import_gguf(args.source, args.target, dtype=args.dtype)})
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = EntrypointParser(prog="python -m windlass.models.gguf")
+    verbs = parser.add_subparsers(dest="verb", required=True, parser_class=EntrypointParser)
+    command = verbs.add_parser("import", help="write a Hugging Face directory of a GGUF file")
+    command.add_argument("source", type=Path)
+    command.add_argument("target", type=Path)
+    command.add_argument("--dtype", choices=DTYPES, default="auto", help="type of the written weights")
+    return parser
+
+
+if __name__ == "__main__":
+    run_entrypoint(main)
