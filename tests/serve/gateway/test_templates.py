@@ -79,3 +79,15 @@ def test_a_configuration_that_is_no_json_is_reported(tmp_path: Path) -> None:
 
 def test_a_model_answers_to_name_version_and_alias() -> None:
     assert names_of("m@3", ["prod", "m@canary"]) == {"m", "m@3", "m@prod", "m@canary"}
+
+
+def test_the_block_that_marks_what_the_model_wrote_is_only_a_scope() -> None:
+    source = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ messages[1].content }}{{ a }}{% endgeneration %}{{ a }}"
+    assert compile_template(source, where="x", special={}).render(TALK) == "hi21"
+
+
+def test_json_is_written_with_the_options_that_published_templates_give() -> None:
+    source = "{% set v = {'b': 'é', 'a': '<x>'} %}"
+    source += "{{ v | tojson }}|{{ v | tojson(ensure_ascii=True, sort_keys=True, separators=(',', ':')) }}"
+    rendered = compile_template(source, where="x", special={}).render(TALK)
+    assert rendered == '{"b": "é", "a": "<x>"}|{"a":"<x>","b":"\\u00e9"}'

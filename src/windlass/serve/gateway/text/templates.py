@@ -13,7 +13,9 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol
 
 import msgspec
-from jinja2 import Template, TemplateError
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from windlass.http.errors import ApiError
@@ -94,6 +96,17 @@ def default_template(*, role_tokens: bool) -> ChatTemplate:
     return ChatTemplate(IN_PLAIN_WORDS, stops=("\nuser:", "\nsystem:"), wrap=True)
 
 
+class GenerationBlock(Extension):
+    """`{% generation %}` marks what the model wrote, for training; in a prompt it is only a scope."""
+
+    tags = {"generation"}  # noqa: RUF012  (as jinja2 declares it)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
 def _turn(message: ChatMessage) -> dict[str, Any]:
     role = "system" if message.role == "developer" else message.role
     turn = {"role": role, "content": message.text}
@@ -110,7 +123,7 @@ def _compiled(source: str) -> Template:
 def _environment() -> ImmutableSandboxedEnvironment:
     """Return an environment with the functions that published templates expect."""
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationBlock]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
@@ -126,5 +139,14 @@ def _now(form: str) -> str:
     return datetime.now().astimezone().strftime(form)
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter `tojson` as transformers has it: with options, and without escapes for HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
