@@ -41,6 +41,13 @@ def take_gguf(source: Path, target: Path, logs: Path, *, dtype: str = "auto") ->
         return process.result()
 
 
+def give_gguf(source: Path, target: Path, logs: Path, kind: str) -> dict[str, Any]:
+    """Write the model in `source` as a GGUF file, which appears whole or not at all."""
+    args = ["export", str(source), str(target), f"--type={kind}"]
+    with LocalProcess("conversion", CONVERT_GGUF, args, logs / "convert.log") as process:
+        return process.result()
+
+
 def is_arpa(path: Path) -> bool:
     """Whether a path is named as an ARPA file; it need not exist."""
     return path.name.endswith((".arpa", ".arpa.gz"))

@@ -15,6 +15,7 @@ from windlass.registry.import_export import (
     convert,
     find_gguf,
     give_arpa,
+    give_gguf,
     is_arpa,
     take_adapter,
     take_arpa,
@@ -34,6 +35,7 @@ examples:
   windlass models import chat.Q4_K_M.gguf --name chat a model as llama.cpp runs it
   windlass models import words.arpa.gz --name words   an n-gram model as KenLM or SRILM writes it
   windlass models export words out.arpa               and back
+  windlass models export chat out.gguf --type q4_k    a file for llama.cpp
   windlass models import path/to/peft-adapter --name poet --adapter-of base
   windlass models export base@1 out/                  Hugging Face files: config.json, safetensors, tokenizer
   windlass models compress base@1 --weights int8      base@2, a quarter of the size; prints the quality loss
@@ -44,6 +46,7 @@ examples:
 
 
 DTYPES = ("auto", "float32", "float16", "bfloat16")
+GGUF_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k")
 COMPRESS_EPILOG = """\
 Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it exists here.
 Without --text, perplexity is measured on the held-out part of that corpus, else on Python's standard library.
@@ -62,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("list", run_list, "list models and their versions"),
         ("show", run_show, "show a version: sizes, metrics, lineage"),
         ("import", run_import, "register a Hugging Face directory, a GGUF file, or an ARPA file"),
-        ("export", run_export, "write a version as a Hugging Face directory, or as an ARPA file"),
+        ("export", run_export, "write a version as a Hugging Face directory, a GGUF file, or an ARPA file"),
         ("near", run_near, "list the tokens with the nearest embedding vectors"),
         ("compress", run_compress, "quantise a model and measure the loss of quality"),
         ("promote", run_promote, "make a version @prod"),
@@ -93,8 +96,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
             verb.add_argument(
                 "target",
                 type=Path,
-                metavar="DIRECTORY",
-                help="a new directory; or a new file .arpa or .arpa.gz (n-gram models)",
+                metavar="TARGET",
+                help="a new directory; or a new file .gguf, or .arpa or .arpa.gz (n-gram models)",
+            )
+            verb.add_argument(
+                "--type", choices=GGUF_TYPES, help="number format of a .gguf file's matrices (default: f16)"
             )
         elif name == "compress":
             _configure_compress(verb)
@@ -192,6 +198,15 @@ def run_export(args: argparse.Namespace) -> int:
     if args.target.exists():
         raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
     verify(StoreDir(path))
+    is_gguf = args.target.name.endswith(".gguf")
+    if args.type is not None and not is_gguf:
+        raise BadInput("--type is for GGUF files", hint="name a target that ends in .gguf")
+    if is_gguf:
+        written = give_gguf(path, args.target.absolute(), home / "logs", args.type or "f16")
+        print_json(written) if args.json else print(
+            f"wrote {args.target} ({args.type or 'f16'}, {format_bytes(written['bytes'])})"
+        )
+        return 0
     if is_arpa(args.target):
         written = give_arpa(path, args.target.absolute(), home / "logs")
         print_json(written) if args.json else print(f"wrote {args.target}")

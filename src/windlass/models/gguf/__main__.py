@@ -1,6 +1,6 @@
-"""The process entry point of the package: `python -m windlass.models.gguf import FILE DIRECTORY`.
+"""The process entry point of the package: `python -m windlass.models.gguf import FILE DIRECTORY` and back.
 
-Input: a GGUF file. Output: a Hugging Face directory with a manifest; one line of JSON on standard output,
+Input: a GGUF file, or a Hugging Face directory. Output: the other; one line of JSON on standard output,
 {"done": ...} or {"error": ...}, and the exit code.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from windlass.models.gguf.export_file import FILE_TYPES, export_gguf
 from windlass.models.gguf.import_file import DTYPES, import_gguf
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
 
@@ -16,7 +17,10 @@ from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entryp
 def main(argv: list[str]) -> int:
     """Run one command; its output is one line of JSON."""
     args = _parser().parse_args(argv)
-    emit({"done": import_gguf(args.source, args.target, dtype=args.dtype)})
+    if args.verb == "import":
+        emit({"done": import_gguf(args.source, args.target, dtype=args.dtype)})
+    else:
+        emit({"done": export_gguf(args.source, args.target, args.type)})
     return 0
 
 
@@ -27,6 +31,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("source", type=Path)
     command.add_argument("target", type=Path)
     command.add_argument("--dtype", choices=DTYPES, default="auto", help="type of the written weights")
+    command = verbs.add_parser("export", help="write a GGUF file of a model directory")
+    command.add_argument("source", type=Path)
+    command.add_argument("target", type=Path)
+    command.add_argument("--type", choices=FILE_TYPES, default="f16", help="number format of the matrices")
     return parser
 
 

@@ -17,7 +17,7 @@ from windlass.spec.errors import BadInput, Damaged, did_you_mean
 
 HARMLESS_KEYS = (
     "vocab_size", "rope.dimension_count", "attention.key_length", "attention.value_length",
-    "attention.causal", "tensor_data_layout", "rope.scaling.finetuned",
+    "attention.causal", "feed_forward_length", "tensor_data_layout", "rope.scaling.finetuned",
     "expert_feed_forward_length", "rope.freq_base", "rope.freq_base_swa", "context_length",
     "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
     "rope.scaling.attn_factor", "rope.scale_linear", "use_parallel_residual", "interleave_moe_layer_step",

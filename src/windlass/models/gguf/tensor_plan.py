@@ -95,7 +95,7 @@ def _planned(
         plain = replace(plain, offset=-1.0)
     if theirs.endswith(architecture.transposed) and architecture.transposed and part == "weight":
         plain = replace(plain, shape=info.shape[::-1], transposed=True)
-    order = _row_order(architecture, config, theirs, len(plain.rows))
+    order = row_order(architecture, config, theirs, len(plain.rows))
     yield plain if order is None else replace(plain, rows=order)
 
 
@@ -131,7 +131,7 @@ def _unstacked(file: GgufFile, whole: PlannedTensor, theirs: str, part: str) -> 
         yield PlannedTensor(name, shape[1:], whole.source, range(number * rows, (number + 1) * rows))
 
 
-def _row_order(architecture: Architecture, config: dict[str, Any], theirs: str, rows: int) -> Indices | None:
+def row_order(architecture: Architecture, config: dict[str, Any], theirs: str, rows: int) -> Indices | None:
     """Return which row of the file each row of the directory is, where the two differ."""
     heads = config.get("num_attention_heads", 0)
     if architecture.permuted and theirs.endswith(("q_proj", "k_proj")):
