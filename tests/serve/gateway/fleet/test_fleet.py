@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -266,6 +267,21 @@ def test_a_request_waits_for_a_replica() -> None:
             await s.until(lambda: not s.fleet.alive())
             handle = s.submit()
             await s.engines["a"].start()
+            assert await answer(handle) == [2, 3, 4, 5, 6, 7]
+
+    played(play)
+
+
+def test_a_gateway_that_was_suspended_still_looks_for_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "TICK_S", 0.02)
+
+    async def play() -> None:
+        async with scene("1", patience_s=0.6) as s:
+            s.engines["a"].end()
+            await s.until(lambda: not s.fleet.alive())
+            handle = s.submit()
+            await s.engines["a"].start()
+            time.sleep(0.8)  # the whole loop stands still for longer than the patience
             assert await answer(handle) == [2, 3, 4, 5, 6, 7]
 
     played(play)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from math import ceil
 
 import msgspec
 
@@ -112,11 +113,12 @@ class ReplicaFleet:
 
     async def wait_until_known(self, version: str) -> None:
         """Wait until a replica of a version has introduced itself, which takes a moment after the start."""
-        until = time.monotonic() + self._patience_s
-        while not self.is_known(version):
-            if time.monotonic() > until:
-                raise _unavailable("no engine connected in time; try again shortly")
+        for _ in range(ceil(self._patience_s / POLL_S)):
+            if self.is_known(version):
+                return
             await asyncio.sleep(POLL_S)
+        if not self.is_known(version):
+            raise _unavailable("no engine connected in time; try again shortly")
 
     def is_known(self, version: str) -> bool:
         return self._pool.known(version) is not None
@@ -127,7 +129,7 @@ class ReplicaFleet:
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                self._tick(time.monotonic())
+                self._tick()
         finally:
             await self._pool.close()
 
@@ -233,10 +235,9 @@ class ReplicaFleet:
         links = links or self._pool.leaving(task)
         if not links:
             self._tasks[task] = None
-            task.waiting_since = task.waiting_since or time.monotonic()
             return
         link = self._pool.choose(task, links)
-        task.waiting_since, task.gained, task.replica = None, False, link.replica.name
+        task.waited_ticks, task.gained, task.replica = 0, False, link.replica.name
         task.attempts, task.placed_at = task.attempts + 1, time.monotonic()
         task.grammar_tried = self._grammars.is_tried(task.request)
         self._tasks[task] = link
@@ -269,11 +270,16 @@ class ReplicaFleet:
         for task in [task for task, link in self._tasks.items() if link is None]:
             self._place(task)
 
-    def _tick(self, now: float) -> None:
+    def _tick(self) -> None:
+        """Check the links, and refuse what has waited too long for one.
+
+        Waiting is counted in ticks, not in time: a gateway that was suspended has not looked for a replica.
+        """
         for link in self._pool:
             link.tick()
         for task in [task for task, link in self._tasks.items() if link is None]:
-            if task.waiting_since is None or now - task.waiting_since < self._patience_s:
+            task.waited_ticks += 1
+            if task.waited_ticks * TICK_S < self._patience_s:
                 continue
             if self._fall_back(task):
                 self._place(task)

@@ -40,7 +40,8 @@ class EngineTask:
     avoid: set[str] = field(default_factory=set)
     """Replicas that failed it."""
     replica: str = ""
-    waiting_since: float | None = None
+    waited_ticks: int = 0
+    """How long it has waited for a replica, in ticks of the fleet."""
     first_at: float = 0.0
     last_at: float = 0.0
     ended: bool = False
