@@ -113,7 +113,7 @@ class ScriptedEngine:
         self.stop_after: int | None = None
         self.held: set[int] | None = None
         self.fails: str | None = None
-        self.dies_after: int | None = None
+        self.dies_after: int | None = None  # the gateway reads what was sent before, in full
         self.revives = False
         self._is_dead = False
         self.pause_s = 0.0
@@ -195,6 +195,8 @@ class ScriptedEngine:
             while True:
                 (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 message = to_engine.decode(await reader.readexactly(size))
+                if writer not in self._writers:
+                    continue  # of an engine that has ended
                 if isinstance(message, Ping):
                     self._say(writer, Pong(message.number, 0, 0, 0))
                     continue
@@ -204,6 +206,7 @@ class ScriptedEngine:
                 self._begin(message, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             self._writers.discard(writer)
+            writer.close()
 
     def _begin(self, message: ToEngine, writer: asyncio.StreamWriter) -> None:
         if isinstance(message, Cancel):
@@ -238,8 +241,7 @@ class ScriptedEngine:
                 await self._holds[-1].wait()
             if self.dies_after == number:
                 self._is_dead = not self.revives
-                for each in self._writers:
-                    each.transport.abort()
+                self._end_connections()
                 return
             finish: Finish = "length" if count == request.max_tokens else "stop"
             scored = request.logprobs >= 0
@@ -255,8 +257,18 @@ class ScriptedEngine:
                 ),
             )
 
+    def _end_connections(self) -> None:
+        """End all connections; each is closed once the gateway has read it to its end.
+
+        If closed at once, it loses frames that the gateway has not read if the gateway writes before it
+        reads (a ping is enough): then the attempt has gained nothing.
+        """
+        for writer in self._writers:
+            writer.write_eof()
+        self._writers.clear()
+
     def _say(self, writer: asyncio.StreamWriter, message: Message) -> None:
-        if not writer.is_closing():
+        if writer in self._writers and not writer.is_closing():
             writer.write(frame(message))
 
 
