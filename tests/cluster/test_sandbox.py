@@ -19,7 +19,13 @@ from windlass.cluster.backend import Group, Isolation, Member, Resources, Restar
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.cluster.process.cgroup_limits import TenantLimit, build_limits
 from windlass.cluster.process.disk_usage import bytes_of, trim
-from windlass.cluster.process.sandbox import Unready, environment, others_can_execute, secrets
+from windlass.cluster.process.sandbox import (
+    Unready,
+    environment,
+    others_can_execute,
+    others_can_import,
+    secrets,
+)
 from windlass.spec.errors import BadInput
 
 GUEST = "windlass.lab.proofs.tenants.hostile_job"
@@ -28,8 +34,10 @@ UID = 291_337
 ROOT = os.geteuid() == 0
 PYTHON = next((p for p in (sys.executable, "/usr/bin/python3") if others_can_execute(p)), "")
 """One that another user can execute, of our version."""
+REACHABLE = others_can_import()
 OTHER_USER = pytest.mark.skipif(
-    not ROOT or not PYTHON, reason="only root can give processes another user id, which can execute a Python"
+    not ROOT or not PYTHON or not REACHABLE,
+    reason="only root can give processes another user id, which must reach a Python and the code of windlass",
 )
 
 
@@ -54,7 +62,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def isolation(place: Path, tenant: str = "acme", **more: object) -> Isolation:
-    own = {"uid": UID, "python": PYTHON} if ROOT and PYTHON else {}
+    own = {"uid": UID, "python": PYTHON} if ROOT and PYTHON and REACHABLE else {}
     return Isolation(str(place / "tenants" / tenant), secrets=str(place / "secrets" / tenant), **own | more)  # type: ignore[arg-type]
 
 

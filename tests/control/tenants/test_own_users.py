@@ -19,7 +19,7 @@ import pytest
 
 import windlass
 from windlass.cluster.local.local_backend import LocalBackend
-from windlass.cluster.process.sandbox import others_can_execute
+from windlass.cluster.process.sandbox import others_can_execute, others_can_import
 from windlass.control.api.control_keys import ControlKeys
 from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.spec.tenancy import Allowance, TenantResourceQuota
@@ -46,7 +46,8 @@ memory = "3GiB"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python that other users can execute"
+        os.geteuid() != 0 or not PYTHON or not others_can_import(),
+        reason="needs root, and a Python and the code of windlass where other users can reach them",
     ),
 ]
 

@@ -116,6 +116,11 @@ def others_can_execute(program: str) -> bool:
     return all(parent.stat().st_mode & 0o001 for parent in (path, *path.parents))
 
 
+def others_can_import() -> bool:
+    """Whether any user can traverse the directories that contain this package."""
+    return others_can_execute(str(EXEC.parents[2]))
+
+
 def secrets(group: Group) -> dict[str, str]:
     """Read the secrets of a group from the tenant's directory; raise Unready for one that is missing."""
     isolation = group.isolation

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from windlass.cluster.backend import Group, Isolation
 from windlass.cluster.process.disk_usage import bytes_of
-from windlass.cluster.process.sandbox import MAX_SECRET_BYTES, others_can_execute
+from windlass.cluster.process.sandbox import EXEC, MAX_SECRET_BYTES, others_can_execute, others_can_import
 from windlass.control.scheduler.snapshot import QuotaLimit, TenantQuota
 from windlass.control.tenants.tenant_paths import TenantPaths
 from windlass.serve.records.audit_log import Actor
@@ -149,6 +149,11 @@ class TenantRegistry:
             raise BadInput(
                 f"tenants' users cannot execute {python}",
                 hint="--tenant-python: one of this version that all users can execute, e.g. /usr/bin/python3",
+            )
+        if not others_can_import():
+            raise BadInput(
+                f"tenants' users cannot read the code of windlass in {EXEC.parents[2]}",
+                hint="install it where all users can read it, e.g. in /opt",
             )
         closed = [p for p in self.home.resolve().parents if not p.stat().st_mode & 0o001]
         if closed:

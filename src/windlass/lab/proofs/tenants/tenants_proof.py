@@ -31,7 +31,7 @@ from windlass.cluster.backend import Group, Restart
 from windlass.cluster.backends import LOCAL
 from windlass.cluster.local.local_backend import LocalBackend
 from windlass.cluster.process.disk_usage import bytes_of
-from windlass.cluster.process.sandbox import others_can_execute
+from windlass.cluster.process.sandbox import others_can_execute, others_can_import
 from windlass.control.api.control_keys import ControlKeys
 from windlass.control.tenants.tenant_registry import TenantRegistry
 from windlass.lab.proofs.tenants.hostile_client import JOB, HostileClient
@@ -120,7 +120,7 @@ class TenantsProof:
     def __init__(self, home: Path, jobs: int, tell: Tell) -> None:
         self._home, self._jobs, self._tell = home, jobs, tell
         self._python = next((p for p in PYTHONS if others_can_execute(p)), "")
-        apart = os.geteuid() == 0 and bool(self._python)
+        apart = os.geteuid() == 0 and bool(self._python) and others_can_import()
         self._registry = TenantRegistry(
             home, users=USERS if apart else None, python=self._python if apart else ""
         )
