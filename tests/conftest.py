@@ -1,6 +1,7 @@
 """What several rooms test with: a real S3 server, and the databases that hold a service's state."""
 
 import contextlib
+import gc
 import json
 import os
 import pwd
@@ -43,6 +44,13 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _trust_one_authority()
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking all modules and collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +228,26 @@ def leaks() -> Callable[[Path, Iterable[str]], list[str]]:
         return [str(path) for path in files if any(secret in path.read_bytes() for secret in wanted)]
 
     return find
+
+
+def _trust_one_authority() -> None:
+    """Let HTTP clients of tests, and of processes that tests start, load one authority and not all.
+
+    httpx loads its authorities for every client, also where no URL is https: 140 take 50 ms, one takes 1 ms.
+    Tests of TLS name their own authority. The file lies where sandboxed processes see it, too.
+    """
+    import certifi
+
+    file = Path(sys.prefix, "one-authority.pem")
+    if not file.exists():
+        end = "-----END CERTIFICATE-----"
+        first = Path(certifi.where()).read_text().partition(end)[0]
+        part = file.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):  # an environment that this user may not write to
+            part.write_text(f"{first[first.index('-----BEGIN') :]}{end}\n")
+            part.replace(file)
+    if file.exists():
+        os.environ.setdefault("SSL_CERT_FILE", str(file))
 
 
 def _free_port() -> int:
