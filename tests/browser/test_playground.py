@@ -14,7 +14,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from windlass.serve.gateway.limits.admission_controller import AdmissionController
-from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
 from windlass.spec.protocol.wire import Generate
@@ -189,7 +188,7 @@ def test_time_and_remaining_quota_are_shown_before_sending(
     service, state = gateway.service, open_state(sqlite_url(tmp_path / "service.db"))
     limits = ServeLimits(all=Limits(tokens_per_day=1000))
     service.admission = AdmissionController(
-        limits, state, lambda model: EngineCapacity(slots=4), service.metrics, holder="test"
+        limits, state, service.fleet, service.metrics, holder="test", queue=4
     )
     gateway.wait_until("/readyz", 200)
     with opened(gateway.url) as page:

@@ -27,6 +27,7 @@ from windlass.serve.gateway.app import build_app
 from windlass.serve.gateway.bootstrap import single_engine
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.gateway.fleet.fleet import ReplicaFleet
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
 from windlass.serve.gateway.observe.access_log import AccessLog
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.gateway.observe.request_observer import RequestObserver
@@ -36,6 +37,7 @@ from windlass.serve.gateway.text.served_model import load_served
 from windlass.serve.records.audit_log import Actor
 from windlass.serve.records.keys import SCOPES, ApiKeys
 from windlass.serve.records.state import open_state
+from windlass.spec.limits import BrownOut, ServeLimits
 from windlass.spec.protocol.wire import (
     LENGTH,
     Alternative,
@@ -272,6 +274,10 @@ class ScriptedEngine:
             writer.write(frame(message))
 
 
+PATIENT = ServeLimits(wait=3600.0, brown_out=BrownOut(wait=1, refused=1, memory=1))
+"""Limits that refuse nothing for time: the tests hold answers back for as long as they need."""
+
+
 class WatchedServer(uvicorn.Server):
     """uvicorn with the gateway's connection watcher."""
 
@@ -307,8 +313,9 @@ class RunningGateway:
         metrics = Metrics()
         first = load_served(model, name, aliases, adapters)
         served = (first, *(load_served(model, other) for other in others))
-        self.fleet = ReplicaFleet(metrics, single_engine(served, engine), queue=queue, patience_s=patience_s)
-        self.service = GatewayService(served, self.fleet, metrics)
+        self.fleet = ReplicaFleet(metrics, single_engine(served, engine), patience_s=patience_s)
+        admission = AdmissionController(PATIENT, None, self.fleet, metrics, holder="test", queue=queue)
+        self.service = GatewayService(served, self.fleet, metrics, admission)
         observer = RequestObserver(metrics, AccessLog(access_log) if access_log else None, traces)
         self.app = build_app(self.service, access or Access(), observer)
         self._listener = bind("127.0.0.1", 0)

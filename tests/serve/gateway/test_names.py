@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from windlass.serve.gateway.fleet.fleet import ReplicaFleet
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.gateway.service import GatewayService
+from windlass.spec.limits import ServeLimits
 from windlass.spec.protocol.routing import Route, RoutedModel, Routing
 
 
@@ -30,7 +32,9 @@ def routing(folder: Path, prod: str) -> Routing:
 def test_an_alias_leads_to_the_version_that_has_it_now(folder: Path) -> None:
     async def play() -> list[str]:
         metrics = Metrics()
-        service = GatewayService((), ReplicaFleet(metrics, Routing(0), queue=1), metrics)
+        fleet = ReplicaFleet(metrics, Routing(0))
+        admission = AdmissionController(ServeLimits(), None, fleet, metrics, holder="test", queue=1)
+        service = GatewayService((), fleet, metrics, admission)
         found = []
         for prod in ("base@1", "base@2"):
             await service.apply(routing(folder, prod))

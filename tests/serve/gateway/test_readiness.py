@@ -32,7 +32,7 @@ def ready_with(folder: Path, routes: dict[str, Route]) -> None:
         greeting = frame(Ready("base@1", "llama", 1, 64, 300, 8, 2, 1))
         server = await asyncio.start_unix_server(lambda _, writer: writer.write(greeting), folder / "s")
         replicas = [RoutedReplica("r1", str(folder / "s"), ["base@1"])]
-        fleet = ReplicaFleet(Metrics(), Routing(1, [], replicas, routes), queue=1)
+        fleet = ReplicaFleet(Metrics(), Routing(1, [], replicas, routes))
         running = asyncio.create_task(fleet.run())
         while not fleet.alive():
             await asyncio.sleep(0.01)

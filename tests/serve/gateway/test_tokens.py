@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.serve.gateway.limits.admission_controller import AdmissionController
-from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.records.state import open_state
 from windlass.spec.limits import Limits, ServeLimits
 from windlass.spec.protocol.wire import Generate
@@ -133,7 +132,7 @@ def test_a_dry_run_foretells_times_and_what_is_left(start_gateway: Any, tmp_path
     limits = ServeLimits(all=Limits(tokens_per_day=1000))
     service = gateway.service
     service.admission = AdmissionController(
-        limits, state, lambda model: EngineCapacity(slots=4), service.metrics, holder="test"
+        limits, state, service.fleet, service.metrics, holder="test", queue=4
     )
     gateway.wait_until("/readyz", 200)
     with httpx.Client(base_url=gateway.url, timeout=20) as http:

@@ -27,10 +27,11 @@ from windlass.http.listener import bind, bounded_settings, url_of
 from windlass.http.tls import check_tls
 from windlass.http.transport import HttpConnections
 from windlass.serve.gateway.app import build_app
-from windlass.serve.gateway.bootstrap import add_served, open_service
+from windlass.serve.gateway.bootstrap import add_served, read_models
 from windlass.serve.gateway.control_client import Upstream
 from windlass.serve.gateway.edge.access import Access
 from windlass.serve.gateway.edge.server import GracefulServer, RunningGateway
+from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.limits.admission_controller import AdmissionController
 from windlass.serve.gateway.observe.access_log import AccessLog
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
@@ -82,21 +83,33 @@ def main(argv: list[str]) -> int:
 
 def build_service(args: argparse.Namespace, serve: Serve) -> GatewayService:
     """Load the models and open what requests need: database, limits, deadline, prompt log."""
-    service = open_service(args, Metrics(args.figures, tenants=serve.tenant_figures), queue=serve.queue)
-    service.database = None if serve.state is None else open_state(serve.state)
-    service.control = None if args.control is None else Upstream.at(args.control)
-    service.deadline_s = serve.deadline
-    service.price = serve.price
-    service.prompts = prompts_of(serve.privacy)
-    service.admission = AdmissionController(
+    metrics = Metrics(args.figures, tenants=serve.tenant_figures)
+    models, routing = read_models(args)
+    fleet = ReplicaFleet(metrics, routing)
+    database = None if serve.state is None else open_state(serve.state)
+    admission = AdmissionController(
         serve.limits,
-        service.database,
-        service.fleet.capacity,
-        service.metrics,
+        database,
+        fleet,
+        metrics,
         holder=f"{args.gateway}-{secrets.token_hex(6)}",
+        queue=serve.queue,
         gateways=serve.gateways,
     )
-    return service
+    return GatewayService(
+        models,
+        fleet,
+        metrics,
+        admission,
+        database=database,
+        prompts=prompts_of(serve.privacy),
+        deadline_s=serve.deadline,
+        price=serve.price,
+        routes=routing.routes,
+        supervisor_socket=args.supervisor,
+        name=args.gateway,
+        control=None if args.control is None else Upstream.at(args.control),
+    )
 
 
 def server_of(

@@ -1,4 +1,4 @@
-"""Builds the service from the command line: one engine and its models, or the supervisor's routing table."""
+"""The models that the command line names: those of one engine, or of the supervisor's routing table."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.fleet.supervisor_client import first_routing
-from windlass.serve.gateway.observe.gateway_metrics import Metrics
-from windlass.serve.gateway.service import GatewayService
 from windlass.serve.gateway.text.served_model import ServedModel, load_routed, load_served
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.routing import RoutedReplica, Routing
@@ -32,26 +29,15 @@ def add_served(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket", type=Path, help="Unix socket of the engine")
 
 
-def open_service(args: argparse.Namespace, metrics: Metrics, *, queue: int) -> GatewayService:
-    """Load all models; the gateway connects to the engines once the service runs."""
+def read_models(args: argparse.Namespace) -> tuple[tuple[ServedModel, ...], Routing]:
+    """Load all models; return them with the first routing table."""
     if args.supervisor is not None:
         routing = asyncio.run(first_routing(args.supervisor))
-        models = tuple(load_routed(model) for model in routing.models)
-        fleet = ReplicaFleet(metrics, routing, queue=queue)
-        return GatewayService(
-            models,
-            fleet,
-            metrics,
-            routes=routing.routes,
-            supervisor_socket=args.supervisor,
-            name=args.gateway,
-        )
+        return tuple(load_routed(model) for model in routing.models), routing
     if args.socket is None or not args.model:
         raise BadInput("a gateway needs --supervisor, or --socket, --model and --name")
     models = _models(args)
-    return GatewayService(
-        models, ReplicaFleet(metrics, single_engine(models, args.socket), queue=queue), metrics
-    )
+    return models, single_engine(models, args.socket)
 
 
 def single_engine(models: tuple[ServedModel, ...], socket: Path) -> Routing:

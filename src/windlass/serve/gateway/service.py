@@ -25,14 +25,15 @@ from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.fleet.request_handle import RequestHandle
 from windlass.serve.gateway.fleet.routing import choose_version, place_of
 from windlass.serve.gateway.fleet.supervisor_client import SupervisorClient
-from windlass.serve.gateway.limits.request_cost import Admission, Grant, RequestCost, Unlimited
+from windlass.serve.gateway.limits.admission_controller import AdmissionController, AdmittedCost
+from windlass.serve.gateway.limits.request_cost import RequestCost, request_cost
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.serve.gateway.observe.prompt_log import PromptLog
 from windlass.serve.gateway.observe.request_trace import RequestTrace
 from windlass.serve.gateway.text.served_model import ServedModel, load_routed
 from windlass.spec.errors import WindlassError, did_you_mean
 from windlass.spec.protocol.routing import Route, RoutedModel, Routing
-from windlass.spec.protocol.wire import Embed, Generate, ModelInfo, Work
+from windlass.spec.protocol.wire import Generate, ModelInfo, Work
 from windlass.spec.serve import Price
 from windlass.store.database import Database
 
@@ -56,7 +57,7 @@ class GatewayService:
     models: tuple[ServedModel, ...]
     fleet: ReplicaFleet
     metrics: Metrics
-    admission: Admission = field(default_factory=Unlimited)
+    admission: AdmissionController
     database: Database | None = None
     """The service's records; None in a gateway that runs on its own."""
     prompts: PromptLog | None = None
@@ -113,21 +114,14 @@ class GatewayService:
         if caller.shared_prefix:
             requests = sharing(requests)
         cost = request_cost(requests, deadline)
-        grant = await self._admit(caller, cost)
-        try:
-            handle = self.fleet.submit(requests, self._fallbacks(requests[0]))
-        except ApiError:
-            grant.settle(0)
-            raise
-        self.metrics.model(cost.model).prompt_tokens.inc(cost.prompt_tokens)
-        trace.limits = grant.headers
+        admitted = await self._admit(caller, cost)
+        handle = self.fleet.submit(requests, self._fallbacks(requests[0]))
+        trace.limits = admitted.headers
         trace.follow(handle, cost.prompt_tokens)
-        if self.prompts is not None:
-            for served in self.models:
-                if served.id == cost.model:  # none, if the version was removed meanwhile
-                    self.prompts.put(trace.request_id, caller, requests, served.text.decode)
-        handle.at_first(grant.began)
-        handle.at_end(lambda: grant.settle(cost.prompt_tokens + handle.tokens))
+        handle.at_first(admitted.began)
+        handle.at_end(lambda: admitted.settle(cost.prompt_tokens + handle.tokens))
+        self.metrics.model(cost.model).prompt_tokens.inc(cost.prompt_tokens)
+        self._log_prompt(trace.request_id, caller, requests)
         if max(self.brownout, self.admission.level) < NO_SHADOW:
             self._shadow(requests, random.random())
         return handle
@@ -137,7 +131,7 @@ class GatewayService:
         browned_out = max(self.brownout, self.admission.level) >= SHORT_ANSWERS
         return max(1, usual // 4) if browned_out else usual
 
-    async def _admit(self, caller: Caller, cost: RequestCost) -> Grant:
+    async def _admit(self, caller: Caller, cost: RequestCost) -> AdmittedCost:
         """Admit a request; report a lack of capacity to the supervisor, which may add replicas."""
         try:
             return await self.admission.admit(caller, cost)
@@ -145,6 +139,13 @@ class GatewayService:
             if error.code in NO_CAPACITY:
                 self.fleet.reports.refused(cost.model)
             raise
+
+    def _log_prompt(self, request_id: str, caller: Caller, requests: Sequence[Work]) -> None:
+        if self.prompts is None:
+            return
+        for served in self.models:
+            if served.id == requests[0].model:  # none, if the version was removed meanwhile
+                self.prompts.put(request_id, caller, requests, served.text.decode)
 
     def endpoints(self) -> list[ModelEndpoint]:
         """Return an endpoint for every model, each followed by those of its adapters."""
@@ -253,27 +254,6 @@ def sharing(requests: Sequence[Work]) -> Sequence[Work]:
         msgspec.structs.replace(request, shared_prefix=True) if isinstance(request, Generate) else request
         for request in requests
     ]
-
-
-def request_cost(requests: Sequence[Work], deadline: Deadline | None = None) -> RequestCost:
-    """Return the cost of all requests for one model; a prompt that several answers share counts once."""
-    first, deadline_s = requests[0], deadline.seconds if deadline else None
-    if len(requests) == 1 and isinstance(first, Generate):
-        prompt_tokens, alternatives = len(first.tokens), max(0, first.logprobs)
-        return RequestCost(
-            first.model, 1, prompt_tokens, first.max_tokens, first.priority, deadline_s, alternatives
-        )
-    prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
-    inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
-    return RequestCost(
-        model=first.model,
-        answers=len(requests),
-        prompt_tokens=sum(prompts.values()) + inputs,
-        max_tokens=sum(r.max_tokens for r in requests if isinstance(r, Generate)),
-        priority=first.priority,
-        deadline_s=deadline_s,
-        alternatives=max((0, *(r.logprobs for r in requests if isinstance(r, Generate)))),
-    )
 
 
 def _no_adapter(served: ServedModel, adapter: str) -> ApiError:

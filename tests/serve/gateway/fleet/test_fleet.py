@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 
 from windlass.http.errors import ApiError
+from windlass.serve.gateway.caller import ANYONE
 from windlass.serve.gateway.fleet import fleet as fleet_module
 from windlass.serve.gateway.fleet.fleet import ReplicaFleet
 from windlass.serve.gateway.fleet.request_handle import RequestHandle
+from windlass.serve.gateway.limits.admission_controller import AdmissionController
+from windlass.serve.gateway.limits.request_cost import RequestCost
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
+from windlass.spec.limits import ServeLimits
 from windlass.spec.protocol.routing import AnswerOutcome, Demand, Outcomes, RoutedReplica, Routing, Suspect
 from windlass.spec.protocol.wire import (
     LENGTH,
@@ -95,7 +99,7 @@ class Scene:
         self.versions = dict(zip(self.engines, versions, strict=True))
         self.states: dict[str, Any] = dict.fromkeys(self.engines, "ready")
         self.metrics = Metrics()
-        self.fleet = ReplicaFleet(self.metrics, self.routing(), queue=100, patience_s=patience_s)
+        self.fleet = ReplicaFleet(self.metrics, self.routing(), patience_s=patience_s)
 
     def routing(self) -> Routing:
         return Routing(
@@ -368,8 +372,10 @@ def test_neither_copies_nor_requests_for_other_versions_take_the_room_of_a_versi
                 s.fleet.submit([Generate(f"other {n}", [1], 6, model="m@2")])
             for n in range(104):
                 s.fleet.submit([Generate(f"{n}", [1], 6, model="m@1")])
+            limits = ServeLimits(wait=3600.0)
+            admission = AdmissionController(limits, None, s.fleet, s.metrics, holder="g", queue=100)
             with pytest.raises(ApiError, match="104 answers"):
-                s.submit()
+                await admission.admit(ANYONE, RequestCost("m@1", answers=1, prompt_tokens=1, max_tokens=6))
 
     played(play)
 

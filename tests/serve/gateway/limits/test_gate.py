@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -19,10 +20,23 @@ ADA = Caller(key="k1", tenant="ada", scopes=frozenset({"use"}))
 SLOTS = 4
 
 
-def make_controller(**limits: object) -> AdmissionController:
-    return AdmissionController(
-        ServeLimits(**limits), None, lambda _: EngineCapacity(SLOTS), Metrics(), holder="g"
-    )  # type: ignore[arg-type]
+@dataclass
+class CountedEngines:
+    """Engines of which a test says how many slots they have and how many answers they are making."""
+
+    slots: int = SLOTS
+    answers: int = 0
+
+    def capacity(self, version: str) -> EngineCapacity:
+        return EngineCapacity(self.slots)
+
+    def in_progress(self, version: str = "") -> int:
+        return self.answers
+
+
+def make_controller(engines: CountedEngines | None = None, **limits: object) -> AdmissionController:
+    settings = ServeLimits(**limits)
+    return AdmissionController(settings, None, engines or CountedEngines(), Metrics(), holder="g", queue=2)
 
 
 def run(work: Callable[[AdmissionController], Awaitable[None]], controller: AdmissionController) -> None:
@@ -63,18 +77,46 @@ def test_what_finds_no_slot_in_time_is_refused_and_an_end_makes_room() -> None:
     run(work, make_controller(wait=1.0))
 
 
+def test_answers_beyond_slots_and_queue_are_refused_and_what_they_took_is_returned() -> None:
+    engines = CountedEngines(answers=SLOTS + 2)
+
+    async def work(controller: AdmissionController) -> None:
+        assert await code_of(controller) == "queue_full"
+        engines.answers -= 1
+        await controller.admit(ADA, COST)
+
+    run(work, make_controller(engines, all=Limits(concurrent=1)))
+
+
+def test_more_answers_than_all_places_can_hold_are_refused_for_good() -> None:
+    async def work(controller: AdmissionController) -> None:
+        many = RequestCost(model="m", answers=SLOTS + 3, prompt_tokens=1, max_tokens=1)
+        assert await code_of(controller, many) == "invalid_value"
+
+    run(work, make_controller())
+
+
+def test_without_an_engine_only_the_queue_has_places() -> None:
+    engines = CountedEngines(slots=0, answers=2)
+
+    async def work(controller: AdmissionController) -> None:
+        assert await code_of(controller) == "queue_full"
+        engines.answers = 1
+        await controller.admit(ADA, COST)
+
+    run(work, make_controller(engines))
+
+
 def test_no_request_is_refused_for_time_while_no_engine_is_connected() -> None:
-    capacities = [EngineCapacity(SLOTS)]
-    controller = AdmissionController(
-        ServeLimits(wait=1.0), None, lambda _: capacities[-1], Metrics(), holder="g"
-    )
+    engines = CountedEngines()
+    controller = make_controller(engines, wait=1.0)
 
     async def work(controller: AdmissionController) -> None:
         slow(controller)
         for _ in range(SLOTS):
             (await controller.admit(ADA, COST)).began()
         assert await code_of(controller) == "queue_full"
-        capacities.append(EngineCapacity(0))
+        engines.slots = 0
         await controller.admit(ADA, COST)
 
     run(work, controller)

@@ -91,7 +91,7 @@ def scope_of(raw_path: bytes) -> str | None:
     return next((PATH_SCOPES[prefix] for prefix in _PREFIXES if raw_path.startswith(prefix)), None)
 
 
-async def admit(raw_path: bytes, sent: RequestHeaders, keys: KeyLookup | None) -> tuple[Caller, str]:
+async def authorise(raw_path: bytes, sent: RequestHeaders, keys: KeyLookup | None) -> tuple[Caller, str]:
     """Return the caller and its token ("" where none is needed); raise ApiError to refuse.
 
     A caller without a key gets the same answer for paths that exist and paths that do not.

@@ -23,7 +23,7 @@ from windlass.http.errors import ApiError, envelope
 from windlass.http.headers import sent_with
 from windlass.http.origins import check, is_preflight, preflight_response
 from windlass.http.streaming import CLIENT_LEFT, error_event
-from windlass.serve.gateway.edge.access import Access, KeyLookup, admit, look_up
+from windlass.serve.gateway.edge.access import Access, KeyLookup, authorise, look_up
 from windlass.serve.gateway.observe.request_observer import RequestObserver
 from windlass.serve.gateway.observe.request_trace import begin
 
@@ -85,7 +85,7 @@ class GatewayMiddleware:
         if response.origin and is_preflight(scope):
             await preflight_response()(scope, receive, response.send)
             return
-        caller, token = await admit(scope.get("raw_path") or b"", sent_with(scope), access.keys)
+        caller, token = await authorise(scope.get("raw_path") or b"", sent_with(scope), access.keys)
         if access.draining and scope["path"] != "/healthz":
             raise ApiError("shutting_down", "the server is stopping", retry_after_s=DRAIN_RETRY_S)
         scope["state"]["caller"] = caller

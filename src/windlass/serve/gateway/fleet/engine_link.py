@@ -11,7 +11,7 @@ from typing import Literal, Protocol, cast
 
 import msgspec
 
-from windlass.serve.gateway.fleet.request_handle import Answer, EngineTask
+from windlass.serve.gateway.fleet.request_handle import AnswerMessage, EngineTask
 from windlass.spec.protocol.backoff import Backoff
 from windlass.spec.protocol.routing import RoutedReplica
 from windlass.spec.protocol.wire import (
@@ -50,7 +50,7 @@ class Hub(Protocol):
 
     def on_load(self, link: EngineLink, load: EngineLoad) -> None: ...
 
-    def on_answer(self, task: EngineTask, message: Answer) -> None: ...
+    def on_answer(self, task: EngineTask, message: AnswerMessage) -> None: ...
 
     def on_failed(self, task: EngineTask, failed: Failed) -> None: ...
 
@@ -186,7 +186,7 @@ class EngineLink(asyncio.Protocol):
             case _:
                 self._receive_answer(message)
 
-    def _receive_answer(self, message: Answer | Failed) -> None:
+    def _receive_answer(self, message: AnswerMessage | Failed) -> None:
         """Pass a message about a task to the hub; ignore one about a task that has left."""
         task = self.tasks.get(message.id)
         if task is None:

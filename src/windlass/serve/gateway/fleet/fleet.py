@@ -1,8 +1,9 @@
 """All replicas of this gateway, and the tasks in progress at them.
 
 A task is placed at a replica, or waits for one. When its replica ends, falls silent or fails it, the task is
-placed again and continues after the last token that was sent. A task is refused if the request is wrong, if
-no replica connects in time, or if it seems to crash the engines that try it.
+placed again and continues after the last token that was sent. A task fails if the request is wrong, if no
+replica connects in time, or if it seems to crash the engines that try it. Which requests may come here at all
+is decided before, by `limits.admission_controller`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windlass.serve.gateway.fleet.fleet_metrics import FleetMetrics
 from windlass.serve.gateway.fleet.known_grammars import KnownGrammars
 from windlass.serve.gateway.fleet.replica_pool import ReplicaPool
 from windlass.serve.gateway.fleet.reports import Reports
-from windlass.serve.gateway.fleet.request_handle import Answer, EngineTask, RequestHandle
+from windlass.serve.gateway.fleet.request_handle import AnswerMessage, EngineTask, RequestHandle
 from windlass.serve.gateway.fleet.retry_budget import RetryBudget
 from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
@@ -55,12 +56,9 @@ log = logging.getLogger(__name__)
 class ReplicaFleet:
     """Places tasks at replicas, and again when a replica is lost."""
 
-    def __init__(
-        self, metrics: Metrics, routing: Routing, *, queue: int, patience_s: float = MAX_WAIT_S
-    ) -> None:
+    def __init__(self, metrics: Metrics, routing: Routing, *, patience_s: float = MAX_WAIT_S) -> None:
         self.reports = Reports()
         self._metrics = FleetMetrics(metrics)
-        self._queue = queue
         self._patience_s = patience_s
         self._pool = ReplicaPool(self)
         self._tasks: dict[EngineTask, EngineLink | None] = {}
@@ -104,6 +102,12 @@ class ReplicaFleet:
         """Return the capacity of the replicas that take requests for a version."""
         return self._pool.capacity(version)
 
+    def in_progress(self, version: str = "") -> int:
+        """Return the answers in progress: of one version, without shadow copies; or all."""
+        if not version:
+            return len(self._tasks)
+        return sum(task.version == version and not task.shadow for task in self._tasks)
+
     def model_info(self, version: str) -> ModelInfo:
         """Return what a replica reported about a version, even if it is gone since."""
         model_info = self._pool.known(version)
@@ -142,10 +146,8 @@ class ReplicaFleet:
     def submit(
         self, requests: Sequence[Work], fallbacks: Sequence[str] = (), *, shadow: bool = False
     ) -> RequestHandle:
-        """Submit requests, each with its version as `model`; the caller of this must close the handle."""
-        version, now = requests[0].model, time.monotonic()
-        if not shadow:
-            self._admit(len(requests), version)
+        """Place requests, each with its version as `model`; the caller of this must close the handle."""
+        now = time.monotonic()
         handle = RequestHandle(self._forget)
         for place, request in enumerate(requests):
             handle.tasks.append(EngineTask(request, handle, place, now, list(fallbacks), shadow))
@@ -180,7 +182,7 @@ class ReplicaFleet:
         link.memory = load.blocks / load.blocks_in_all if load.blocks_in_all else 0.0
         self._metrics.reported(link, load)
 
-    def on_answer(self, task: EngineTask, message: Answer) -> None:
+    def on_answer(self, task: EngineTask, message: AnswerMessage) -> None:
         now = time.monotonic()
         if isinstance(message, Tokens):
             self._metrics.gained(task, message, now)
@@ -205,27 +207,6 @@ class ReplicaFleet:
         else:
             self._metrics.moved(task, failed.code)
             self._place(task)
-
-    def _admit(self, wanted: int, version: str) -> None:
-        """Refuse requests beyond the slots of a version and the queue; shadow copies do not count."""
-        if len(self._tasks) + wanted <= self._queue:
-            return  # no need to count slots
-        slots = self._pool.capacity(version).slots
-        limit = slots + self._queue
-        if len(self._tasks) + wanted <= limit:
-            return  # no need to count the tasks of the version
-        in_progress = sum(task.version == version and not task.shadow for task in self._tasks)
-        if slots and wanted > limit:
-            raise ApiError(
-                "invalid_value", f"{wanted} answers are requested; this server can make {limit} at once"
-            )
-        if in_progress + wanted > limit:
-            self.reports.refused(version)
-            raise ApiError(
-                "queue_full",
-                f"{in_progress} answers are already running or waiting; try again shortly",
-                retry_after_s=1,
-            )
 
     def _place(self, task: EngineTask) -> None:
         """Send a task to a replica; without one it waits, unless another version may answer at once."""

@@ -11,7 +11,8 @@ import msgspec
 from windlass.http.errors import ApiError
 from windlass.spec.protocol.wire import EmbeddingVectors, Generate, PromptScores, Tokens, Work
 
-Answer = Tokens | PromptScores | EmbeddingVectors
+AnswerMessage = Tokens | PromptScores | EmbeddingVectors
+"""What an engine sends about an answer."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +77,7 @@ class EngineTask:
             )
         return msgspec.structs.replace(request, id=self.id, model=model)
 
-    def take(self, message: Answer, now: float) -> None:
+    def take(self, message: AnswerMessage, now: float) -> None:
         """Note a message of the engine, and pass it to the handle."""
         self.gained, self.fruitless, self.idle_moves = True, 0, 0
         if isinstance(message, Tokens):
@@ -107,7 +108,7 @@ class RequestHandle:
         self._at_first: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._forget = forget
-        self._arrived: list[tuple[int, Answer]] = []
+        self._arrived: list[tuple[int, AnswerMessage]] = []
         self._error: ApiError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -120,7 +121,7 @@ class RequestHandle:
     def replica(self) -> str:
         return self.tasks[0].replica
 
-    async def next(self, patience_s: float | None = None) -> list[tuple[int, Answer]]:
+    async def next(self, patience_s: float | None = None) -> list[tuple[int, AnswerMessage]]:
         """Return all messages that have arrived, with the index of their answer; none after the timeout."""
         if not self._arrived and self._error is None:
             await self._wait(patience_s)
@@ -137,7 +138,7 @@ class RequestHandle:
         """Call a function once, when the handle is closed."""
         self._at_end.append(call)
 
-    def put(self, place: int, message: Answer) -> None:
+    def put(self, place: int, message: AnswerMessage) -> None:
         if isinstance(message, Tokens):
             self.tokens += len(message.tokens)
             self.queued_s = self.queued_s or message.queued_s

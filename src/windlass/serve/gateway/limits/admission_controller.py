@@ -1,7 +1,10 @@
-"""Admits requests by brown-out level, waiting time and the caller's limits.
+"""Admits requests: the one place that decides whether the engines work on a request now.
 
-admit: brown-out -> time (wait, deadline) -> limits -> a grant. Only the limits may wait for I/O, and only if
-the database may have quota left to lease. New requests are refused first; admitted ones keep their place.
+admit (a RequestCost): brown-out -> time (wait, deadline) -> the caller's limits -> a place at the engines
+-> an AdmittedCost, which learns when the work began and what it really used.
+
+Only the limits may wait for I/O, and only if the database may have quota left to lease; places are counted
+after that, at the moment of the decision. New requests are refused first; admitted ones keep their place.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -32,6 +36,16 @@ STEP_S = 0.25
 BROWN_OUT = b"x-windlass-brown-out"
 
 
+class Occupancy(Protocol):
+    """What admission sees of the engines."""
+
+    def capacity(self, version: str) -> EngineCapacity:
+        """Return the capacity of the replicas that take requests for a version."""
+
+    def in_progress(self, version: str = "") -> int:
+        """Return the answers in progress: of one version, without shadow copies; or all."""
+
+
 class AdmissionController:
     """Admission for one gateway; `holder` names it in the database and must be unique there."""
 
@@ -39,14 +53,17 @@ class AdmissionController:
         self,
         settings: ServeLimits,
         database: Database | None,
-        capacity: Callable[[str], EngineCapacity],
+        engines: Occupancy,
         metrics: Metrics,
         *,
         holder: str,
+        queue: int,
         gateways: int = 1,
     ) -> None:
-        self._settings, self._capacity, self._metrics = settings, capacity, metrics
-        self._gateways, self._database = gateways, database
+        self._settings, self._engines, self._metrics = settings, engines, metrics
+        self._database = database
+        self._queue, self._gateways = queue, gateways
+        """How many answers may wait for a slot here, and how many gateways share the slots."""
         self._limit_rules = LimitRules(settings, database)
         self._quota_client = QuotaClient(database, holder)
         self._backlogs: defaultdict[str, Backlog] = defaultdict(Backlog)
@@ -58,14 +75,18 @@ class AdmissionController:
         """The current brown-out level."""
         return self._brown_out.level
 
-    async def admit(self, caller: Caller, cost: RequestCost) -> Admitted:
-        """Admit a request, or raise ApiError with the time after which to retry."""
+    async def admit(self, caller: Caller, cost: RequestCost) -> AdmittedCost:
+        """Admit a request, or raise ApiError with the time after which to retry.
+
+        Submit it to the engines before the next await, so that it is counted before the next decision.
+        """
         backlog = self._backlogs[cost.model]
         try:
             load = self._check_time(cost, backlog, caller.tenant)
-            admitted = Admitted(backlog, cost, load, self.level, caller.tenant)
+            admitted = AdmittedCost(backlog, cost, load, self.level, caller.tenant)
             try:
                 admitted.took(await self._take(caller, cost))
+                self._check_queue(cost)
             except BaseException:
                 admitted.settle(0)
                 raise
@@ -100,7 +121,7 @@ class AdmissionController:
             backlog.speed.estimate(RequestCost(model, 1, 0, 1), self._load(model, backlog)).wait_s
             for model, backlog in self._backlogs.items()
         ]
-        memory = max((self._capacity(model).memory for model in self._backlogs), default=0.0)
+        memory = max((self._engines.capacity(model).memory for model in self._backlogs), default=0.0)
         pressure = self._recent.pressure(
             now, wait=max(waits, default=0.0) / self._settings.wait, memory=memory
         )
@@ -130,12 +151,26 @@ class AdmissionController:
             raise limit_errors.deadline_unreachable(estimate, cost.deadline_s)
         return load
 
+    def _check_queue(self, cost: RequestCost) -> None:
+        """Raise ApiError for answers beyond the slots of a version and the queue."""
+        engines, wanted = self._engines, cost.answers
+        if engines.in_progress() + wanted <= self._queue:
+            return  # no need to count slots
+        slots = engines.capacity(cost.model).slots
+        places = slots + self._queue
+        if engines.in_progress() + wanted <= places:
+            return  # no need to count the answers of the version
+        if slots and wanted > places:
+            raise limit_errors.too_many_answers(wanted, places)
+        if (running := engines.in_progress(cost.model)) + wanted > places:
+            raise limit_errors.no_place(running)
+
     def _load(self, model: str, backlog: Backlog) -> LoadAhead:
         """Return the load ahead of a new request; this gateway counts on its share of the slots.
 
         Without a connected engine there is no estimate: the fleet waits for an engine by its own timeout.
         """
-        slots = self._capacity(model).slots
+        slots = self._engines.capacity(model).slots
         if not slots:
             return LoadAhead()
         return LoadAhead(backlog.answers, backlog.unread_s(time.monotonic()), max(1, slots // self._gateways))
@@ -169,8 +204,8 @@ def amounts_of(cost: RequestCost) -> dict[Kind, float]:
     }
 
 
-class Admitted:
-    """The grant of one request; it returns unused quota and teaches the estimates."""
+class AdmittedCost:
+    """The cost of an admitted request until it ends: what it holds of every quota, and of the backlog."""
 
     def __init__(
         self, backlog: Backlog, cost: RequestCost, load: LoadAhead, level: int = 0, tenant: str = ""
@@ -203,6 +238,7 @@ class Admitted:
         return headers
 
     def began(self) -> None:
+        """Note the first token: the request no longer waits. Called at most once."""
         self._first_at = now = time.monotonic()
         self._backlog.began(self._at, self._cost, now, has_slot=self._has_slot, tenant=self._tenant)
         for taken in self._taken:
@@ -210,6 +246,7 @@ class Admitted:
                 taken.settle(0)
 
     def settle(self, tokens: int) -> None:
+        """Return what was not used of the quotas; `tokens` is the sum of prompt and answers. Called once."""
         now = time.monotonic()
         self._backlog.answers -= self._cost.answers
         if self._first_at is None:

@@ -63,6 +63,20 @@ def queue_full(estimate: WaitEstimate, max_s: float) -> ApiError:
     )
 
 
+def no_place(in_progress: int) -> ApiError:
+    """Return the error of a request that finds all slots and all places of the queue taken."""
+    return ApiError(
+        "queue_full",
+        f"{in_progress} answers are already running or waiting; try again shortly",
+        retry_after_s=SOON_S,
+    )
+
+
+def too_many_answers(wanted: int, places: int) -> ApiError:
+    """Return the error of a request for more answers than can ever be made at once."""
+    return ApiError("invalid_value", f"{wanted} answers are requested; this server can make {places} at once")
+
+
 def deadline_unreachable(estimate: WaitEstimate, deadline_s: float) -> ApiError:
     """Return the error of a deadline that is too early."""
     return ApiError(

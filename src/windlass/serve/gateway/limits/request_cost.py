@@ -1,16 +1,13 @@
-"""The cost of a request, and the interface of admission.
-
-admit (refuses, or grants the maximum cost) -> the engine works -> began -> settle (the real cost)
-"""
+"""The cost of a request: what it may use, known before it is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
-from windlass.serve.gateway.caller import Caller
+from windlass.http.deadlines import Deadline
+from windlass.spec.protocol.wire import Embed, Generate, Work
 
 
 class EngineCapacity(msgspec.Struct, frozen=True):
@@ -23,7 +20,7 @@ class EngineCapacity(msgspec.Struct, frozen=True):
 
 
 class RequestCost(msgspec.Struct, frozen=True):
-    """What a request may use, known before it is computed."""
+    """What a request may use."""
 
     model: str
     answers: int
@@ -36,57 +33,22 @@ class RequestCost(msgspec.Struct, frozen=True):
     """Alternatives reported for each token (logprobs); they cost time that token counts do not show."""
 
 
-class Grant(Protocol):
-    """The admission of one request."""
-
-    @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """Response headers about limits."""
-
-    def began(self) -> None:
-        """Note the first token: the request no longer waits. Called at most once."""
-
-    def settle(self, tokens: int) -> None:
-        """Return what was not used; `tokens` is the sum of prompt and answers. Called exactly once."""
-
-
-class Admission(Protocol):
-    """Decides whether a request is admitted."""
-
-    @property
-    def level(self) -> int:
-        """The brown-out level; 0 is full service."""
-
-    async def admit(self, caller: Caller, cost: RequestCost) -> Grant:
-        """Admit a request, or raise ApiError with the time after which to retry.
-
-        It waits only for the database of quotas, and only if that may have some left.
-        """
-
-    async def run(self) -> None:
-        """Run background work while the gateway runs."""
-
-
-class Unlimited:
-    """Admits every request."""
-
-    level = 0
-
-    async def admit(self, caller: Caller, cost: RequestCost) -> Grant:
-        return _GRANTED
-
-    async def run(self) -> None:
-        pass
-
-
-class _Granted:
-    headers: Sequence[tuple[bytes, bytes]] = ()
-
-    def began(self) -> None:
-        pass
-
-    def settle(self, tokens: int) -> None:
-        pass
-
-
-_GRANTED = _Granted()
+def request_cost(requests: Sequence[Work], deadline: Deadline | None = None) -> RequestCost:
+    """Return the cost of all requests for one model; a prompt that several answers share counts once."""
+    first, deadline_s = requests[0], deadline.seconds if deadline else None
+    if len(requests) == 1 and isinstance(first, Generate):
+        prompt_tokens, alternatives = len(first.tokens), max(0, first.logprobs)
+        return RequestCost(
+            first.model, 1, prompt_tokens, first.max_tokens, first.priority, deadline_s, alternatives
+        )
+    prompts = {id(r.tokens): len(r.tokens) for r in requests if isinstance(r, Generate)}
+    inputs = sum(len(tokens) for r in requests if isinstance(r, Embed) for tokens in r.inputs)
+    return RequestCost(
+        model=first.model,
+        answers=len(requests),
+        prompt_tokens=sum(prompts.values()) + inputs,
+        max_tokens=sum(r.max_tokens for r in requests if isinstance(r, Generate)),
+        priority=first.priority,
+        deadline_s=deadline_s,
+        alternatives=max((0, *(r.logprobs for r in requests if isinstance(r, Generate)))),
+    )

@@ -16,7 +16,7 @@ from windlass.http.error_reply import ErrorBody
 from windlass.http.errors import ApiError, envelope
 from windlass.serve.gateway.caller import Caller, caller_of
 from windlass.serve.gateway.limits.admission_controller import AdmissionController, amounts_of
-from windlass.serve.gateway.limits.request_cost import RequestCost
+from windlass.serve.gateway.limits.request_cost import RequestCost, request_cost
 from windlass.serve.gateway.routes import chat, completions, embeddings
 from windlass.serve.gateway.schemas.repair import with_correction
 from windlass.serve.gateway.schemas.request_body import check
@@ -26,7 +26,7 @@ from windlass.serve.gateway.schemas.requests import (
     EmbeddingRequest,
     RequestBody,
 )
-from windlass.serve.gateway.service import GatewayService, ModelEndpoint, request_cost
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint
 from windlass.spec.protocol.wire import Embed
 
 Route = Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
@@ -121,8 +121,7 @@ async def _forecast(
     endpoint: ModelEndpoint, cost: RequestCost, service: GatewayService, caller: Caller
 ) -> DryRunReply:
     """Return what the request needs, how long it would take and what is left of the caller's limits."""
-    admission = service.admission
-    estimate = admission.estimate(cost) if isinstance(admission, AdmissionController) else None
+    estimate = service.admission.estimate(cost)
     return DryRunReply(
         object="dry_run",
         fits=True,
@@ -131,10 +130,10 @@ async def _forecast(
         answers=cost.answers,
         prompt_tokens=cost.prompt_tokens,
         max_tokens=cost.max_tokens,
-        first_token_s=estimate.first_s if estimate else None,
-        whole_s=estimate.whole_s if estimate else None,
+        first_token_s=estimate.first_s,
+        whole_s=estimate.whole_s,
         cost=_cost(service, cost),
-        quota=await _budgets(admission, cost, caller) if isinstance(admission, AdmissionController) else [],
+        quota=await _budgets(service.admission, cost, caller),
     )
 
 
