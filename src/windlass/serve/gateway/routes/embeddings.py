@@ -17,9 +17,10 @@ from windlass.http.streaming import CLIENT_LEFT, while_connected
 from windlass.serve.gateway.caller import caller_of
 from windlass.serve.gateway.fleet.request_handle import RequestHandle
 from windlass.serve.gateway.observe.request_trace import request_trace_of
+from windlass.serve.gateway.routes.pipeline import ready_endpoint
 from windlass.serve.gateway.schemas.replies import EmbeddingItem, EmbeddingReply, EmbeddingUsage
 from windlass.serve.gateway.schemas.requests import EmbeddingRequest
-from windlass.serve.gateway.service import GatewayService, ModelEndpoint, conversation_of
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint
 from windlass.spec.protocol.wire import Embed, EmbeddingVectors
 
 INPUTS_PER_MESSAGE = 64
@@ -28,11 +29,7 @@ INPUTS_PER_MESSAGE = 64
 
 async def embed(request: Request, body: EmbeddingRequest, service: GatewayService) -> Response:
     """Answer a request with one vector for each input."""
-    tenant = caller_of(request).tenant
-    endpoint = service.endpoint(body.model, conversation_of(tenant, body.user, "embeddings"))
-    if not endpoint.is_ready:
-        await endpoint.wait_until_ready()
-    request_trace_of(request).standby = endpoint.standby
+    endpoint = await ready_endpoint(request, body, service, "embeddings")
     inputs = await prepare(body, endpoint)
     read = sum(map(len, inputs))
     vectors = await while_connected(request, _vectors(endpoint, body, inputs, request))

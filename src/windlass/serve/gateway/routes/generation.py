@@ -1,28 +1,135 @@
-"""What completions and chat share: from sampling settings to engine requests, from tokens to pieces of text.
+"""What completions and chat share: the life of a request that generates text.
 
-prompts -> fit (context) -> build (Generate messages) -> RequestHandle -> Answer.push -> TextDelta
+    generate:  find the endpoint -> prepare (fit, build) -> submit -> whole -> reply
+                                                                   -> stream -> chunks
+
+A route has a function `prepare`, which returns its own kind of TextAnswers; everything else is here.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from windlass.http.errors import ApiError
-from windlass.http.streaming import KEEP_ALIVE_S
-from windlass.serve.gateway.fleet.request_handle import RequestHandle
+from windlass.http.streaming import (
+    CLIENT_LEFT,
+    DONE,
+    KEEP_ALIVE,
+    KEEP_ALIVE_S,
+    EventStream,
+    event,
+    while_connected,
+)
+from windlass.serve.gateway.caller import caller_of
+from windlass.serve.gateway.fleet.request_handle import AnswerMessage, RequestHandle
+from windlass.serve.gateway.observe.request_trace import request_trace_of
+from windlass.serve.gateway.routes.pipeline import ready_endpoint
+from windlass.serve.gateway.schemas.frames import QuickFrames
 from windlass.serve.gateway.schemas.replies import FinishReason, Usage
 from windlass.serve.gateway.schemas.requests import Sampling
-from windlass.serve.gateway.service import ModelEndpoint
-from windlass.serve.gateway.text.detokenise import StopFilter
+from windlass.serve.gateway.service import GatewayService, ModelEndpoint
+from windlass.serve.gateway.text.answer import Answer, Scored, TextDelta
 from windlass.serve.gateway.text.tokenise import NumberText, TextCodec
-from windlass.spec.protocol.wire import Alternative, EmbeddingVectors, Generate, PromptScores, Tokens
+from windlass.spec.protocol.wire import Generate, PromptScores, Tokens
 
 SEED_STEP = 0x9E3779B97F4A7C15
 """Distance between the seeds of sibling answers; the first answer has the requested seed."""
+
+S = TypeVar("S", bound=Sampling)
+Prepare = Callable[[S, ModelEndpoint, str, str], Awaitable["TextAnswers"]]
+"""Makes the answers to a body: with its endpoint, the id of the work and the tenant."""
+
+_encode = msgspec.json.Encoder(enc_hook=BaseModel.model_dump).encode
+
+
+class TextAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers to one request: the requests for the engine, and how a route writes what comes back.
+
+    Each route has a kind with four hooks: `whole_choice` for the reply; `first_choices`, `next_choices` and
+    `chunk` for the stream.
+    """
+
+    kind: ClassVar[str]
+    """The `object` of the reply."""
+    id: str
+    model: str
+    created: int
+    text: TextCodec
+    requests: list[Generate]
+    answers: list[Answer]
+    prompt_tokens: int
+    scored: bool
+    """Whether log-probabilities are returned."""
+    shown: list[str] | None = None
+    """The prompts, if the answers begin with them."""
+
+    def whole_choice(self, place: int, delta: TextDelta) -> dict[str, Any]:
+        """Return a whole answer as a choice of the reply."""
+        raise NotImplementedError
+
+    def first_choices(self) -> list[Any]:
+        """Return the choices that a stream begins with."""
+        raise NotImplementedError
+
+    def next_choices(self, place: int, delta: TextDelta) -> list[Any]:
+        """Return the choices that a delta adds to a stream; each is sent as a chunk."""
+        raise NotImplementedError
+
+    def chunk(self, choices: list[Any], usage: Usage | None) -> BaseModel:
+        """Return a chunk; with `usage`, the last one."""
+        raise NotImplementedError
+
+    def reply(self, deltas: Sequence[TextDelta]) -> dict[str, Any]:
+        """Return the reply as a dictionary; to build and validate its model takes ten times as long."""
+        return {
+            "id": self.id,
+            "object": self.kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": [self.whole_choice(place, delta) for place, delta in enumerate(deltas)],
+            "usage": self.usage(),
+        }
+
+    def usage(self) -> dict[str, int]:
+        """Return the token counts of replies.Usage as a dictionary."""
+        written = sum([answer.tokens for answer in self.answers])
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": written,
+            "total_tokens": self.prompt_tokens + written,
+        }
+
+    @property
+    def finished(self) -> bool:
+        return all(answer.finished for answer in self.answers)
+
+
+async def generate(
+    request: Request, body: S, service: GatewayService, opening: str | list[int], prepare: Prepare[S]
+) -> Response:
+    """Answer a request, whole or as a stream; `opening` is how its conversation begins."""
+    caller, state = caller_of(request), request.scope["state"]
+    endpoint = await ready_endpoint(request, body, service, opening)
+    answers = await prepare(body, endpoint, state["work_id"], caller.tenant)
+    handle = await service.submit(caller, answers.requests, state["deadline"], request_trace_of(request))
+    if body.stream:
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        frames = stream(handle, answers, with_usage=with_usage)
+        return EventStream(frames, request.state.request_id, handle.close)
+    with closing(handle):
+        deltas = await while_connected(request, whole(handle, answers))
+    if deltas is None:
+        return Response(status_code=CLIENT_LEFT)
+    return Response(_encode(answers.reply(deltas)), media_type="application/json")
 
 
 def fit(prompt_tokens: int, requested: int | None, *, default: int, context: int, param: str) -> int:
@@ -83,154 +190,67 @@ def build(
     ]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A token with its log-probability; `offset` is where its text begins in the answer."""
-
-    token: int
-    logprob: float | None
-    alternatives: Sequence[Alternative]
-    offset: int
-
-
-class TextDelta(NamedTuple):
-    """What one message adds to an answer."""
-
-    text: str
-    scored: Sequence[Scored] = ()
-    finish: FinishReason | None = None
+async def whole(handle: RequestHandle, answers: TextAnswers) -> list[TextDelta]:
+    """Wait for all deltas, and join those of each answer."""
+    texts: list[list[str]] = [[] for _ in answers.answers]
+    scored: list[list[Scored]] = [[] for _ in answers.answers]
+    finish: list[FinishReason | None] = [None for _ in answers.answers]
+    while not answers.finished:
+        for place, delta in _deltas(await handle.next(), handle, answers):
+            texts[place].append(delta.text)
+            scored[place] += delta.scored
+            finish[place] = delta.finish
+    return [TextDelta("".join(text), scored[place], finish[place]) for place, text in enumerate(texts)]
 
 
-class Answer:
-    """One answer in progress: tokens in, pieces of text out."""
-
-    def __init__(
-        self, text: TextCodec, stops: Sequence[str], stop_tokens: Sequence[int], *, prompt: Sequence[int] = ()
-    ) -> None:
-        self._text = text
-        self._detokenizer = text.detokenizer()
-        self._filter = StopFilter(stops)
-        self._is_plain = not stops
-        """Whether text is sent as it comes, so that offsets need not be tracked."""
-        self._stop_tokens = frozenset(stop_tokens)
-        self._prompt = prompt
-        self._made = self._shown = 0
-        self._pending: list[Scored] = []
-        self.tokens = 0
-        self.finished = False
-
-    def echo(self, shown: str, scores: PromptScores | None) -> TextDelta:
-        """Begin the answer with the prompt itself; the engine sends its scores before any token."""
-        offset = self._made = self._shown = len(shown)
-        if scores is None:
-            return TextDelta(shown)
-        scored = []
-        detokenizer, place = self._text.detokenizer(), 0
-        logprobs = [None, *scores.logprobs]
-        alternatives: list[list[Alternative]] = [[], *scores.alternatives]
-        for number, token in enumerate(self._prompt):
-            top = alternatives[number] if number < len(alternatives) else []
-            scored.append(Scored(token, logprobs[number], top, min(place, offset)))
-            place += len(detokenizer.push(token))
-        return TextDelta(shown, scored)
-
-    def push(self, message: Tokens) -> TextDelta:
-        """Take the next tokens; return the text that may be sent now."""
-        if self._is_plain and not message.logprobs and not self._pending:
-            self.tokens += len(message.tokens)
-            return self._push_plain(message)
-        whole = TextDelta("")
-        for single in _one_by_one(message):
-            piece = self._push_one(single)
-            whole = TextDelta(whole.text + piece.text, [*whole.scored, *piece.scored], piece.finish)
-            if self.finished:
-                break
-        return whole
-
-    def _push_one(self, message: Tokens) -> TextDelta:
-        self.tokens += len(message.tokens)
-        made = self._decode(message)
-        cut = self._filter.push(made)
-        shown = cut.text
-        finish: FinishReason | None = "stop" if cut.stopped or message.finish == "stop" else None
-        if message.finish == "length" and not cut.stopped:
-            finish = "length"
-        if finish is not None and not cut.stopped:
-            shown += self._filter.flush()
-        self._shown += len(shown)
-        self.finished = finish is not None
-        return TextDelta(shown, self._release(everything=self.finished and not cut.stopped), finish)
-
-    def _push_plain(self, message: Tokens) -> TextDelta:
-        """Take tokens without log-probabilities or stop strings: all their text is sent at once."""
-        if message.finish is None:
-            return TextDelta(self._detokenizer.push_all(message.tokens))
-        self.finished = True
-        tokens: Sequence[int] = message.tokens
-        if message.finish == "stop":
-            tokens = list(takewhile(lambda token: token not in self._stop_tokens, tokens))
-        text = self._detokenizer.push_all(tokens) + self._detokenizer.flush()
-        return TextDelta(text, (), "length" if message.finish == "length" else "stop")
-
-    def _decode(self, message: Tokens) -> str:
-        made = ""
-        for place, token in enumerate(message.tokens):
-            if message.finish == "stop" and token in self._stop_tokens:
-                break  # the stop token is not part of the text
-            if message.logprobs:
-                top = message.alternatives[place] if message.alternatives else []
-                self._pending.append(Scored(token, message.logprobs[place], top, self._made))
-            new = self._detokenizer.push(token)
-            self._made += len(new)
-            made += new
-        return made + (self._detokenizer.flush() if message.finish is not None else "")
-
-    def _release(self, *, everything: bool) -> list[Scored]:
-        """Return the scores whose text has been sent; those of held or cut text stay."""
-        ready = [s for s in self._pending if everything or s.offset < self._shown]
-        self._pending = self._pending[len(ready) :]
-        return ready
+async def stream(
+    handle: RequestHandle, answers: TextAnswers, *, with_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    """Write the answers as server-sent events; a comment after KEEP_ALIVE_S of silence."""
+    opening = b"".join(_chunk(answers, choice, with_usage) for choice in answers.first_choices())
+    if opening:
+        yield opening
+    quick = [
+        QuickFrames(partial(text_frame, answers, place, with_usage=with_usage))
+        for place in range(len(answers.answers))
+    ]
+    while not answers.finished:
+        deltas = _deltas(await handle.next(KEEP_ALIVE_S), handle, answers)
+        frames = [_frame(answers, place, delta, quick[place], with_usage) for place, delta in deltas]
+        yield b"".join(frames) if frames else KEEP_ALIVE
+    if with_usage:
+        yield event(answers.chunk([], Usage.model_validate(answers.usage())))
+    yield DONE
 
 
-def _one_by_one(message: Tokens) -> Iterator[Tokens]:
-    """Split a message into single tokens: where an answer ends must not depend on how they were grouped."""
-    last = len(message.tokens) - 1
-    if last <= 0:
-        yield message
-        return
-    for place, token in enumerate(message.tokens):
-        yield Tokens(
-            message.id,
-            [token],
-            message.logprobs[place : place + 1],
-            message.alternatives[place : place + 1],
-            message.finish if place == last else None,
-        )
+def text_frame(answers: TextAnswers, place: int, text: str, *, with_usage: bool) -> bytes:
+    """Return the frame of a text without scores or an end."""
+    return b"".join(
+        _chunk(answers, choice, with_usage) for choice in answers.next_choices(place, TextDelta(text))
+    )
 
 
-Messages = Sequence[tuple[int, Tokens | PromptScores | EmbeddingVectors]]
-Arrived = list[tuple[int, TextDelta]]
-Pieces = AsyncGenerator[Arrived, None]
+def _frame(answers: TextAnswers, place: int, delta: TextDelta, quick: QuickFrames, with_usage: bool) -> bytes:
+    """Return the frames of a delta; none if it is empty."""
+    if delta.text and not (delta.finish or delta.scored or answers.scored):
+        return quick.write(delta.text)
+    return b"".join(_chunk(answers, choice, with_usage) for choice in answers.next_choices(place, delta))
 
 
-async def pieces(
-    handle: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
-) -> Pieces:
-    """Yield (place, piece) of all messages that arrived together; an empty list after KEEP_ALIVE_S of
-    silence.
-
-    `shown` are the prompts to begin with; it is given only if their scores are requested.
-    """
-    while not all(answer.finished for answer in answers):
-        yield list(_deltas(await handle.next(KEEP_ALIVE_S), handle, answers, shown))
+def _chunk(answers: TextAnswers, choice: BaseModel, with_usage: bool) -> bytes:
+    """Return a frame; its `usage` is null if the client wants usage at the end, and absent otherwise."""
+    chunk = answers.chunk([choice], None)
+    if not with_usage:
+        chunk.model_fields_set.discard("usage")
+    return event(chunk)
 
 
 def _deltas(
-    messages: Messages, handle: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None
+    messages: Sequence[tuple[int, AnswerMessage]], handle: RequestHandle, answers: TextAnswers
 ) -> Iterator[tuple[int, TextDelta]]:
-    """Turn messages into pieces; cancel an answer at the engine when a stop string ends it early."""
+    """Decode messages; cancel an answer at the engine when a stop string ends it early."""
     for place, message in messages:
-        answer = answers[place]
+        answer = answers.answers[place]
         if answer.finished:
             continue
         if isinstance(message, Tokens):
@@ -238,37 +258,7 @@ def _deltas(
             if answer.finished:
                 handle.finish(place)
         elif isinstance(message, PromptScores):
-            yield place, answer.echo(shown[place] if shown else "", message)
-
-
-async def whole(
-    handle: RequestHandle, answers: Sequence[Answer], shown: Sequence[str] | None = None
-) -> list[TextDelta]:
-    """Wait for all pieces, and join those of each answer."""
-    texts: list[list[str]] = [[] for _ in answers]
-    scored: list[list[Scored]] = [[] for _ in answers]
-    finish: list[FinishReason | None] = [None for _ in answers]
-    while not all(answer.finished for answer in answers):
-        for place, piece in _deltas(await handle.next(), handle, answers, shown):
-            texts[place].append(piece.text)
-            scored[place] += piece.scored
-            finish[place] = piece.finish
-    return [TextDelta("".join(text), scored[place], finish[place]) for place, text in enumerate(texts)]
-
-
-def spent(prompt_tokens: int, answers: Sequence[Answer]) -> dict[str, int]:
-    """Return the token counts of replies.Usage as a dictionary."""
-    written = sum([answer.tokens for answer in answers])
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": written,
-        "total_tokens": prompt_tokens + written,
-    }
-
-
-def usage(prompt_tokens: int, answers: Sequence[Answer]) -> Usage:
-    """Return the same as a model."""
-    return Usage.model_validate(spent(prompt_tokens, answers))
+            yield place, answer.echo(answers.shown[place] if answers.shown else "", message)
 
 
 def _or(value: float | None, default: float) -> float:
