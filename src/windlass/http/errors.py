@@ -11,6 +11,7 @@ import json
 import math
 import re
 import tomllib
+import traceback
 import unicodedata
 from dataclasses import dataclass
 from importlib.resources import files
@@ -86,22 +87,30 @@ class ApiError(WindlassError):
             return {}
         return {"retry-after": str(max(1, math.ceil(self.retry_after_s)))}
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a client is told; another API may tell other things of its errors."""
+        return {
+            "code": self.code,
+            "type": CODES[self.code].type,
+            "message": self.message,
+            "param": self.param,
+            "path": None if self.param is None else _path(self.param),
+            "allowed": self.allowed,
+            "corrected": self.corrected,
+            "doc_url": f"{ERRORS_PATH}/{self.code}",
+        }
+
 
 def envelope(error: ApiError, request_id: str) -> dict[str, Any]:
     """Return the body of an error reply."""
-    return {
-        "error": {
-            "code": error.code,
-            "type": CODES[error.code].type,
-            "message": error.message,
-            "param": error.param,
-            "path": None if error.param is None else _path(error.param),
-            "allowed": error.allowed,
-            "corrected": error.corrected,
-            "doc_url": f"{ERRORS_PATH}/{error.code}",
-            "request_id": request_id,
-        }
-    }
+    return {"error": error.fields | {"request_id": request_id}}
+
+
+def raised_at(error: BaseException) -> str:
+    """Return where in the code an unexpected error arose, for the log; never what was in the request."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
 
 
 def _path(param: str) -> str:

@@ -30,7 +30,7 @@ from windlass.spec.settings import SETTINGS
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
-TOKEN = "the key of the gateways"
+TOKEN = "the-key-of-the-gateways"
 JOB = {"train": {"tokens": "10B", "batch_sequences": 64}}
 ASKED = {"job": JOB, "fleet": "16xH100-SXM5", "sizes": "Llama-3.1-8B", "search": "greedy"}
 

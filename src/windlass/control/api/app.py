@@ -38,7 +38,7 @@ from starlette.responses import Response
 from windlass import __version__
 from windlass.control.api import models, plans, queue
 from windlass.control.api.bodies import OwnRoute, body_of, home_of, read_body, tenant_context, with_rights
-from windlass.control.api.control_errors import ControlError, refusal, respond
+from windlass.control.api.control_errors import ControlError, refusal
 from windlass.control.api.control_keys import ControlKeys, GatewayKey
 from windlass.control.api.journal import finite, follow, read_records
 from windlass.control.api.middleware import ControlMiddleware
@@ -46,6 +46,7 @@ from windlass.control.api.planner_pool import Planners
 from windlass.control.plane.control_plane import ControlPlane
 from windlass.control.tenants.impersonate import sound
 from windlass.control.tenants.tenant_registry import TenantRegistry
+from windlass.http.error_reply import respond
 from windlass.http.errors import plain
 from windlass.http.openapi import Documented
 from windlass.runs.audit import audit

@@ -1,10 +1,8 @@
-"""The error codes of the control API, in the same envelope as the gateway's."""
+"""The error codes of the control API; its errors have a hint, where those of the gateway name a place."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from starlette.responses import JSONResponse
 
 from windlass.control.plane.job_store import NameTaken
 from windlass.http import errors as gateway
@@ -39,18 +37,28 @@ CODES = {name: gateway.CODES[name] for name in SHARED} | {
     "name_taken": Code(409, REQUEST, "An unfinished job has that name; stop it, or choose another name."),
     "failed": Code(500, SERVER, "The store or a process failed; the message says which."),
 }
+RETRY_S = 1.0
 
 
 class ControlError(ApiError):
     """A request to the control API that is refused."""
 
     def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
-        super().__init__(code, message)
+        super().__init__(code, message, retry_after_s=RETRY_S if code == "too_many_requests" else None)
         self.hint = None if hint is None else plain(hint)
 
     @property
     def status(self) -> int:
         return CODES[self.code].status
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "type": CODES[self.code].type,
+            "message": self.message,
+            "hint": self.hint,
+        }
 
 
 def refusal(error: WindlassError) -> ControlError:
@@ -68,24 +76,3 @@ def refusal(error: WindlassError) -> ControlError:
     if isinstance(error, AskedWrongly):
         return ControlError("refused", error.message, hint=error.hint)
     return ControlError("failed", error.message, hint=error.hint)
-
-
-def envelope(error: ControlError, request_id: str) -> dict[str, Any]:
-    return {
-        "error": {
-            "code": error.code,
-            "type": CODES[error.code].type,
-            "message": error.message,
-            "hint": error.hint,
-            "request_id": request_id,
-        }
-    }
-
-
-def respond(error: ControlError, request_id: str) -> JSONResponse:
-    headers = {"www-authenticate": "Bearer"} if error.code == "unauthorized" else {}
-    if error.code == "too_many_requests":
-        headers["retry-after"] = "1"
-    if error.code in ("body_too_large", "body_timeout"):
-        headers["connection"] = "close"
-    return JSONResponse(envelope(error, request_id), status_code=error.status, headers=headers)

@@ -2,17 +2,15 @@
 
     HOME/control/keys.json   {"keys": [{"name", "sha256", "scopes", "made", "tenant"}]}, its owner's alone
 
-A key is 256 random bits, so a plain digest of it reveals nothing; it is shown once, when it is made. Inside a
-service the only key is that of its gateways, which is in no file of the home.
+A key (http.bearer) is shown once, when it is made. Inside a service the only key is that of its gateways,
+which is in no file of the home.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import re
-import secrets
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,15 +18,15 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from windlass.http.bearer import digest_of, new_token
 from windlass.spec.config_model import ConfigModel, Name
 from windlass.spec.errors import BadInput, Damaged, InUse, NotFound, did_you_mean
 from windlass.store.lock import locked
 from windlass.store.store_dir import StoreDir
 
 Scope = Literal["read", "write"]
-PREFIX = "wlk_"
 FILE = "keys.json"
-BY = "x-windlass-by"
+BY = b"x-windlass-by"
 """The header with the name of the caller whose request a gateway forwards."""
 GATEWAY = "gateway"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -68,8 +66,8 @@ class ControlKeys:
         self, name: str, *, scopes: tuple[Scope, ...] = ("read", "write"), tenant: str | None = None
     ) -> str:
         """Make a key and return it; it cannot be read again."""
-        token = PREFIX + secrets.token_urlsafe(32)
-        key = {"name": name, "sha256": _digest(token), "scopes": scopes, "made": round(time.time(), 3)}
+        token = new_token()
+        key = {"name": name, "sha256": digest_of(token), "scopes": scopes, "made": round(time.time(), 3)}
         if tenant is not None:
             key["tenant"] = tenant
         with self._locked():
@@ -95,7 +93,7 @@ class ControlKeys:
 
     def find(self, token: str) -> ControlKey | None:
         """Return the key of a token; every key is compared, in constant time."""
-        digest, found = _digest(token), None
+        digest, found = digest_of(token), None
         for key in self.list():
             if hmac.compare_digest(key.sha256, digest):
                 found = key
@@ -116,15 +114,11 @@ class GatewayKey:
     """The key of a service's gateways, which have authenticated and authorised the caller."""
 
     def __init__(self, token: str) -> None:
-        self._digest = _digest(token)
+        self._digest = digest_of(token)
 
     def find(self, token: str, by: str) -> ControlKey | None:
         """Return a key in the name of the gateway's caller."""
-        if not hmac.compare_digest(self._digest, _digest(token)):
+        if not hmac.compare_digest(self._digest, digest_of(token)):
             return None
         name = by if _NAME.fullmatch(by) else GATEWAY
         return ControlKey(name=name, sha256=self._digest, scopes=("read", "write"), made=0.0)
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from contextlib import AbstractContextManager, nullcontext
 
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from windlass.control.api.control_errors import ControlError, refusal, respond
+from windlass.control.api.control_errors import ControlError, refusal
 from windlass.control.api.control_keys import BY, ControlKey, ControlKeys, GatewayKey
 from windlass.control.tenants.rate_limiter import TenantRateLimiter
-from windlass.http.errors import plain
+from windlass.http.bearer import bearer_token
+from windlass.http.error_reply import respond
+from windlass.http.errors import plain, raised_at
+from windlass.http.headers import RequestHeaders, sent_with
 from windlass.http.origins import check
 from windlass.http.streaming import CLIENT_LEFT
 from windlass.serve.gateway.edge.middleware import ResponseScope
 from windlass.spec.errors import WindlassError
 
+AUTHORIZATION = b"authorization"
 OPEN = frozenset(("/healthz",))
 READING = frozenset(("GET", "HEAD"))
 TENANTS = ("/v1/queue", "/v1/shares", "/v1/plane", "/v1/jobs", "/v1/models", "/openapi.json")
@@ -53,8 +55,7 @@ class ControlMiddleware:
         except ClientDisconnect:
             pass
         except Exception as error:  # noqa: BLE001 - top of a request
-            places = traceback.extract_tb(error.__traceback__)[-3:]
-            where = " < ".join(f"{place.name}:{place.lineno}" for place in reversed(places))
+            where = raised_at(error)
             log.error("%s: %s at %s", response.request_id, type(error).__name__, where)  # noqa: TRY400
             if response.status == CLIENT_LEFT:
                 internal = ControlError("internal", f"internal error {response.request_id} (see the log)")
@@ -62,10 +63,10 @@ class ControlMiddleware:
 
     def _key(self, scope: Scope) -> ControlKey:
         """Return the key of a request, or refuse it."""
-        headers = Headers(scope=scope)
-        given = headers.getlist("authorization")
-        kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
-        key = self._find(token.strip(), headers) if kind.lower() == "bearer" else None
+        sent = sent_with(scope)
+        given = sent[AUTHORIZATION] if sent.times(AUTHORIZATION) == 1 else b""
+        token = bearer_token(given)
+        key = None if token is None else self._find(token, sent)
         if key is None:
             raise ControlError(
                 "unauthorized",
@@ -90,9 +91,9 @@ class ControlMiddleware:
             raise ControlError("too_many_requests", reason, hint="try again in a second")
         return self._rate_limiter.counted(key.tenant)
 
-    def _find(self, token: str, headers: Headers) -> ControlKey | None:
+    def _find(self, token: str, sent: RequestHeaders) -> ControlKey | None:
         if isinstance(self._keys, GatewayKey):
-            return self._keys.find(token, headers.get(BY, ""))
+            return self._keys.find(token, sent.get(BY, b"").decode("latin-1"))
         return self._keys.find(token)
 
 

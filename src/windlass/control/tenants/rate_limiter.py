@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from windlass.http.token_bucket import TokenBucket
 
 PER_S = 50.0
 BURST = 100.0
@@ -15,10 +17,9 @@ MAX_KNOWN = 4096
 
 @dataclass
 class TenantBudget:
-    """A tenant's token bucket and its requests in progress."""
+    """The requests that a tenant may still send, and those in progress."""
 
-    left: float = BURST
-    at_s: float = 0.0
+    bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, PER_S))
     inside: int = 0
 
 
@@ -30,16 +31,13 @@ class TenantRateLimiter:
 
     def refusal(self, tenant: str, now_s: float) -> str | None:
         """Count a request; return why it is refused, or None."""
-        found = self._budgets.setdefault(tenant, TenantBudget(at_s=now_s))
-        found.left = min(BURST, found.left + (now_s - found.at_s) * PER_S)
-        found.at_s = now_s
-        if len(self._budgets) > MAX_KNOWN:
-            self._forget()
+        if tenant not in self._budgets and len(self._budgets) >= MAX_KNOWN:
+            self._forget(now_s)
+        found = self._budgets.setdefault(tenant, TenantBudget())
         if found.inside >= AT_ONCE:
             return f"this tenant already has {AT_ONCE} requests in progress"
-        if found.left < 1.0:
+        if not found.bucket.take(now_s):
             return f"this tenant sends more than {PER_S:g} requests a second"
-        found.left -= 1.0
         return None
 
     @contextmanager
@@ -51,6 +49,10 @@ class TenantRateLimiter:
         finally:
             found.inside -= 1
 
-    def _forget(self) -> None:
-        """Forget tenants with a full bucket: a new bucket is the same."""
-        self._budgets = {t: b for t, b in self._budgets.items() if b.inside or b.left < BURST}
+    def _forget(self, now_s: float) -> None:
+        """Forget idle tenants: their next budget is the same."""
+        self._budgets = {
+            tenant: budget
+            for tenant, budget in self._budgets.items()
+            if budget.inside or not budget.bucket.is_full(now_s)
+        }

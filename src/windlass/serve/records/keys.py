@@ -1,12 +1,11 @@
-"""API keys: each has a tenant, scopes and a lifetime; only digests of their tokens are stored.
+"""API keys: each has a tenant, scopes and a lifetime; only digests of their tokens are stored (http.bearer).
 
-A token is 256 random bits, so its plain digest reveals nothing; it is shown once, when it is created. A
-rotated key keeps its id, limits and name under a new token; the former token may stay valid for a while.
+A token is shown once, when it is created. A rotated key keeps its id, limits and name under a new token; the
+former token may stay valid for a while.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from windlass.http.bearer import digest_of, new_token
 from windlass.serve.records.audit_log import HEAD, Act, Actor, append
 from windlass.serve.records.naming import checked_name
 from windlass.serve.records.record_cache import RecordCache
@@ -25,7 +25,6 @@ from windlass.store.database import Database, Row, Schema, Transaction
 
 Scope = Literal["use", "admin", "metrics"]
 SCOPES: tuple[Scope, ...] = ("use", "admin", "metrics")
-PREFIX = "wlk_"
 FIRST = "admin"
 LONGEST_S = 100 * 365.25 * 86400
 ITSELF = Actor("", "the service")
@@ -111,12 +110,12 @@ class ApiKeys:
 
         It is looked up by its digest, no part of which a sender can choose, and compared in constant time.
         """
-        digest = _digest(token)
+        digest = digest_of(token)
         return self._opened(self._entries.get(digest), digest)
 
     def at_hand(self, token: str) -> ApiKey | None:
         """Return the same from memory, without waiting for a server; None if `find` must look."""
-        digest = _digest(token)
+        digest = digest_of(token)
         return self._opened(self._entries.at_hand(digest), digest)
 
     def by_id(self, id_: str) -> ApiKey | None:
@@ -152,7 +151,7 @@ class ApiKeys:
         limits: Limits | None = None,
     ) -> tuple[ApiKey, str]:
         """Create a key; return it and its token, which cannot be read again."""
-        now_s, token = self._now(), PREFIX + secrets.token_urlsafe(32)
+        now_s, token = self._now(), new_token()
         if expires_s is not None and not now_s < expires_s <= now_s + LONGEST_S:
             raise BadInput("the expiry must be in the future and within 100 years; leave it out for never")
         key_id = f"key_{secrets.token_hex(6)}"
@@ -163,7 +162,7 @@ class ApiKeys:
             transaction.execute(
                 "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL)",
                 key.id, key.name, tenant, ",".join(key.scopes),
-                now_s, expires_s, _json(limits), _digest(token),
+                now_s, expires_s, _json(limits), digest_of(token),
             )  # fmt: skip
             act = Act("key.make", f"{key.name} ({key.id})", note=f"tenant {tenant}; {', '.join(key.scopes)}")
             append(transaction, by, act, now_s=now_s)
@@ -182,11 +181,11 @@ class ApiKeys:
         """Give a key a new token and return both; the former token stays valid for `grace_s`."""
         if not 0 <= grace_s <= LONGEST_S:
             raise BadInput("the grace period of a former token must be between 0 and 100 years")
-        token = PREFIX + secrets.token_urlsafe(32)
+        token = new_token()
         change = "former_sha256 = sha256, former_until_s = ?, sha256 = ?"
         note = f"the former token stays valid for {grace_s:g} s" if grace_s else ""
         until_s, found = self._now() + grace_s, self.get(name, tenant)
-        key = self._change(found, by, "key.rotate", change, until_s, _digest(token), note=note)
+        key = self._change(found, by, "key.rotate", change, until_s, digest_of(token), note=note)
         return key, token
 
     def limit(self, name: str, limits: Limits | None, by: Actor, *, tenant: str | None = None) -> ApiKey:
@@ -269,7 +268,3 @@ def _key(row: Row) -> ApiKey:
 
 def _json(limits: Limits | None) -> str | None:
     return None if limits is None else limits.model_dump_json(exclude_none=True)
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="replace")).hexdigest()

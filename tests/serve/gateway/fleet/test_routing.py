@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.serve.gateway.fleet.reports import repetition
-from windlass.serve.gateway.fleet.retry_budget import CAPACITY, RetryBudget
 from windlass.serve.gateway.fleet.routing import (
     ReplicaCandidate,
     affinity,
@@ -81,19 +80,6 @@ def test_conversations_spread_by_weight() -> None:
     places = [place_of(f"conversation {n}") for n in range(2000)]
     counts = Counter(choose_version(route, {"old", "new"}, place)[0] for place in places)
     assert 140 < counts["new"] < 270
-
-
-@given(st.lists(st.one_of(st.just("ask"), st.floats(0.0, 5.0)), max_size=300))
-def test_retries_are_a_share_of_the_requests(events: list[str | float]) -> None:
-    budget, now, requests, taken = RetryBudget(), 0.0, 0, 0
-    for event in events:
-        if isinstance(event, str):
-            budget.earn()
-            requests += 1
-        else:
-            now += event
-            taken += budget.take(now)
-    assert taken <= CAPACITY + 0.1 * requests + now + 1e-6
 
 
 def test_repetition_is_the_part_of_pairs_that_came_before() -> None:

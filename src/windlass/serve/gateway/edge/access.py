@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from windlass.http.bearer import bearer_token
 from windlass.http.errors import ApiError, plain
 from windlass.http.headers import RequestHeaders
 from windlass.serve.gateway.caller import ADMIN, ANYONE, METRICS, USE, Caller
@@ -40,7 +41,6 @@ _PREFIXES = tuple(prefix for prefix in PATH_SCOPES if prefix.endswith(b"/") and 
 _AMBIGUOUS = re.compile(
     rb"//|[\\;\x00-\x20\x7f-\xff]|/\.{1,2}(?:/|$)|%(?:2e|2f|5c|3b|25|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})", re.I
 )
-_TOKEN = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]{1,512}) *")
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +125,9 @@ async def identify(sent: RequestHeaders, keys: KeyLookup) -> tuple[Caller, str]:
         raise ApiError("unauthorized", "this needs a key: send Authorization: Bearer KEY")
     if (times := sent.times(b"authorization")) > 1:
         raise ApiError("unauthorized", f"there are {times} Authorization headers; send one")
-    match = _TOKEN.fullmatch(given)
-    if match is None:
+    token = bearer_token(given)
+    if token is None:
         raise ApiError("unauthorized", "the Authorization header is not 'Bearer KEY'")
-    token = match[1].decode("ascii")
     key = await look_up(token, keys)
     if key is None:
         raise ApiError("unauthorized", "this key is not known here, has expired or was revoked")

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from windlass.http.error_reply import respond
 from windlass.http.errors import ApiError, plain
-from windlass.serve.gateway.edge.middleware import respond
 from windlass.serve.gateway.schemas.repair import with_correction
 from windlass.spec.errors import Damaged, StoreFailed, did_you_mean
 

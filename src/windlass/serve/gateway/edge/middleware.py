@@ -11,15 +11,14 @@ import contextlib
 import functools
 import logging
 import time
-import traceback
 from collections import defaultdict
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from windlass.http.errors import ApiError, envelope
+from windlass.http.error_reply import respond
+from windlass.http.errors import ApiError, raised_at
 from windlass.http.headers import sent_with
 from windlass.http.origins import check, is_preflight, preflight_response
 from windlass.http.streaming import CLIENT_LEFT, error_event
@@ -29,17 +28,6 @@ from windlass.serve.gateway.observe.request_trace import begin
 
 SMALL_BODY_BYTES = 65536
 """The body of a refused request is read up to this size; for a longer one the connection is closed."""
-CLOSING = frozenset(
-    {
-        "malformed_request",
-        "head_timeout",
-        "body_timeout",
-        "body_too_large",
-        "unsupported_media_type",
-        "shutting_down",
-    }
-)
-"""Errors after which the connection is closed."""
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 CONTENT_TYPE, STREAM = b"content-type", b"text/event-stream"
 CHECK_KEYS_S = 1.0
@@ -131,9 +119,7 @@ class GatewayMiddleware:
     async def _report(
         self, error: Exception, response: ResponseScope, scope: Scope, receive: Receive
     ) -> None:
-        frames = traceback.extract_tb(error.__traceback__)[-3:]
-        where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-        log.error("%s: %s at %s", response.request_id, type(error).__name__, where)
+        log.error("%s: %s at %s", response.request_id, type(error).__name__, raised_at(error))
         if response.status == CLIENT_LEFT:
             internal = ApiError("internal", f"internal error {response.request_id} (see the server's log)")
             await respond(internal, response.request_id)(scope, receive, response.send)
@@ -201,23 +187,3 @@ async def refuse(error: ApiError, response: ResponseScope, scope: Scope, receive
     if b"transfer-encoding" in sent or int(sent.get(b"content-length", b"0")) > SMALL_BODY_BYTES:
         reply.headers["connection"] = "close"
     await reply(scope, receive, response.send)
-
-
-class Refusal(JSONResponse):
-    """An error as an HTTP response; sending it records the code in the request's trace."""
-
-    def __init__(self, error: ApiError, request_id: str, headers: dict[str, str]) -> None:
-        super().__init__(envelope(error, request_id), error.status, headers)
-        self._code = error.code
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["trace"].code = self._code
-        await super().__call__(scope, receive, send)
-
-
-def respond(error: ApiError, request_id: str) -> Refusal:
-    """Return an error as an HTTP response; it closes the connection if the body was not fully read."""
-    headers = error.headers
-    if error.code in CLOSING:
-        headers = headers | {"connection": "close"}
-    return Refusal(error, request_id, headers)

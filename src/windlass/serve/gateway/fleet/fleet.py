@@ -17,13 +17,13 @@ from math import ceil
 import msgspec
 
 from windlass.http.errors import ApiError
+from windlass.http.token_bucket import TokenBucket
 from windlass.serve.gateway.fleet.engine_link import EngineLink, Loss
 from windlass.serve.gateway.fleet.fleet_metrics import FleetMetrics
 from windlass.serve.gateway.fleet.known_grammars import KnownGrammars
 from windlass.serve.gateway.fleet.replica_pool import ReplicaPool
 from windlass.serve.gateway.fleet.reports import Reports
 from windlass.serve.gateway.fleet.request_handle import AnswerMessage, EngineTask, RequestHandle
-from windlass.serve.gateway.fleet.retry_budget import RetryBudget
 from windlass.serve.gateway.limits.request_cost import EngineCapacity
 from windlass.serve.gateway.observe.gateway_metrics import Metrics
 from windlass.spec.protocol.routing import Routing
@@ -38,6 +38,9 @@ BLAME_S = 2.0
 """A request that an engine has had for longer does not count as the cause of its end."""
 FREE_MOVES = 4
 """A request that moves more often without progress uses the retry budget."""
+RETRY_CAPACITY, RETRIES_PER_S, RETRIES_PER_REQUEST = 32.0, 1.0, 0.1
+"""The retry budget: retries are a share of the requests, so that they cannot cause an overload; the rate is
+for times with few requests."""
 
 CODE_OF = {
     "bad_tokens": "invalid_value",
@@ -62,7 +65,7 @@ class ReplicaFleet:
         self._patience_s = patience_s
         self._pool = ReplicaPool(self)
         self._tasks: dict[EngineTask, EngineLink | None] = {}
-        self._budget = RetryBudget()
+        self._retries = TokenBucket(RETRY_CAPACITY, RETRIES_PER_S)
         self._grammars = KnownGrammars()
         self._routing = routing
 
@@ -153,7 +156,7 @@ class ReplicaFleet:
             handle.tasks.append(EngineTask(request, handle, place, now, list(fallbacks), shadow))
         for task in handle.tasks:
             self._metrics.submitted(task)
-            self._budget.earn()
+            self._retries.add(RETRIES_PER_REQUEST)
             self._place(task)
         return handle
 
@@ -202,7 +205,7 @@ class ReplicaFleet:
         self.reports.ended(task, code=failed.code)
         task.avoid.add(task.replica)
         elsewhere = self._pool.candidates(task, task.version)
-        if (not elsewhere and not self._fall_back(task)) or not self._budget.take(time.monotonic()):
+        if (not elsewhere and not self._fall_back(task)) or not self._retries.take(time.monotonic()):
             self._refuse(task, ApiError("engine_failed", failed.message))
         else:
             self._metrics.moved(task, failed.code)
@@ -241,7 +244,7 @@ class ReplicaFleet:
         if task.fruitless >= MAX_FRUITLESS:
             text = f"{task.fruitless} engines crashed when they started this request; it is not retried"
             self._refuse(task, ApiError("poisonous", text))
-        elif task.idle_moves > FREE_MOVES and not self._budget.take(time.monotonic()):
+        elif task.idle_moves > FREE_MOVES and not self._retries.take(time.monotonic()):
             self._refuse(task, _unavailable("engines crash too often; try again shortly"))
         else:
             self._metrics.moved(task, why)
