@@ -151,7 +151,7 @@ def test_who_resigns_is_followed_at_once(database: Database) -> None:
     one, two = DatabaseLease(database, "one"), DatabaseLease(database, "two")
     one.step(0.0)
     two.step(0.0)
-    one.resign()
+    one.resign(0.0)
     assert two.step(0.1)
 
 

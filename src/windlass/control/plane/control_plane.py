@@ -92,7 +92,7 @@ class ControlPlane:
             if thread.is_alive():
                 thread.join(10.0)
         try:
-            self.lease.resign()
+            self.lease.resign(time.monotonic())
         except WindlassError as error:
             log.warning("could not release the lease, it will expire: %s", error.message)
         self.database.close()

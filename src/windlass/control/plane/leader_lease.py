@@ -1,8 +1,8 @@
 """Leader election among control planes: a row of the database whose heartbeat counter the leader increments.
 
-A candidate takes the next epoch once the counter has not changed for STALE_S on the candidate's own monotonic
-clock; clocks of different machines are never compared. A leader that was suspended meanwhile finds a higher
-epoch, and each of its writes is refused in its own transaction (`fence`).
+The algorithm is that of store.lease; a claim is one UPDATE that names the epoch and the counter that it has
+seen. A leader that was suspended meanwhile finds a higher epoch, and each of its writes is refused in its own
+transaction (`fence`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from windlass.spec.errors import InUse
 from windlass.store.database import Database, Transaction
+from windlass.store.lease import LeaseCandidate, LeaseState
 
 BEAT_S = 0.5
 STALE_S = 2.0
@@ -26,48 +27,27 @@ class LostLeadership(InUse):
     """Another control plane is the leader."""
 
 
-class DatabaseLease:
-    """One candidate's view of the lease. Call `step` a few times a second."""
+class DatabaseLease(LeaseCandidate):
+    """A candidate for the lease of a database."""
 
     def __init__(self, database: Database, holder: str, address: str = "") -> None:
+        super().__init__(stale_s=STALE_S)
         self._database, self._holder, self._address = database, holder, address
-        self.epoch: int | None = None
-        """The epoch that this candidate holds; None while it is not the leader."""
-        self._seen: tuple[int, int] | None = None
-        self._seen_s = 0.0
-        self._beat_s = float("-inf")
 
-    def step(self, now_s: float) -> bool:
-        """Renew the lease, or take it if it has expired; return whether this candidate leads."""
-        if self.epoch is None:
-            return self._take_vacant(now_s)
-        if not self._database.write(_BEAT, time.time(), self.epoch, light=True):
-            self.epoch = None
-            return False
-        self._beat_s = now_s
-        return True
-
-    def holds(self, now_s: float) -> bool:
-        """Whether no other candidate can lead yet; false STALE_S after the last heartbeat."""
-        return self.epoch is not None and now_s - self._beat_s < STALE_S
-
-    def resign(self) -> None:
-        """Release the lease, so that others need not wait for it to expire."""
-        if self.epoch is not None:
-            self._database.write(_RESIGN, self.epoch, light=True)
-            self.epoch = None
-
-    def _take_vacant(self, now_s: float) -> bool:
+    def _read(self) -> LeaseState:
         epoch, beat, _, _ = _row(self._database)
-        if (epoch, beat) != self._seen:
-            self._seen, self._seen_s = (epoch, beat), now_s
-        if epoch and beat >= 0 and now_s - self._seen_s < STALE_S:
-            return False
-        args = (self._holder, self._address, time.time(), epoch, beat)
+        return LeaseState(epoch, beat, released=not epoch or beat < 0)
+
+    def _claim(self, state: LeaseState) -> int | None:
+        args = (self._holder, self._address, time.time(), state.epoch, state.counter)
         taken = self._database.write(_CLAIM, *args, light=True)
-        if taken:
-            self.epoch, self._beat_s = int(taken[0][0]), now_s
-        return bool(taken)
+        return int(taken[0][0]) if taken else None
+
+    def _beat(self, epoch: int) -> bool:
+        return bool(self._database.write(_BEAT, time.time(), epoch, light=True))
+
+    def _release(self, epoch: int) -> None:
+        self._database.write(_RESIGN, epoch, light=True)
 
 
 def leader(database: Database) -> tuple[int, str, str]:
