@@ -10,7 +10,7 @@ from windlass.lab.torch.family_cases import CASES, FamilyCase
 from windlass.models.build import build
 from windlass.models.feed_forward import Experts
 from windlass.models.loss import summed_loss
-from windlass.spec.decoder import DECODERS, FEATURES, DecoderShape
+from windlass.spec.model.decoder import DECODERS, FEATURES, DecoderShape
 
 SIZES = {"vocabulary": 50, "context": 24, "layers": 3, "width": 32, "heads": 4, "ffn_width": 48}
 SPARSE = {"experts": 4, "experts_per_token": 2, "expert_width": 24}

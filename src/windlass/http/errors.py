@@ -89,7 +89,7 @@ class ApiError(WindlassError):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What a client is told; another API may tell other things of its errors."""
+        """The fields of the error in a reply; another API may reply with other fields."""
         return {
             "code": self.code,
             "type": CODES[self.code].type,

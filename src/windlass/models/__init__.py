@@ -15,7 +15,8 @@ which serves the MLP. `word2vec` learns token vectors (`word2vec_native` calls i
 libraries.
 
 Code that distributes a model over devices does so from outside; nothing here knows of it. There is one
-decoder: a family is a row of features in spec/decoder.py, which the parts named above implement once each.
+decoder: a family is a row of features in spec/model/decoder.py, and the parts named above implement each
+feature once.
 
 Start at `language`, then `decoder`.
 """

@@ -1,7 +1,7 @@
 """The decoder: every family of decoder-only transformers, built from the features of its shape.
 
-A feature is implemented once, here or in `feed_forward`, `norms`, `attention` and `rotary`; `spec/decoder.py`
-says which family has which.
+A feature is implemented once, here or in `feed_forward`, `norms`, `attention` and `rotary`;
+spec/model/decoder.py says which family has which.
 
 Legend: B batch, T time, D width, V vocabulary, H query heads, K key/value heads, C width of a head,
 R pairs of a head that rotary positions turn.
@@ -19,7 +19,7 @@ from windlass.models.feed_forward import Experts, FeedForward
 from windlass.models.language import KeyValues, LanguageModel
 from windlass.models.norms import norm_of
 from windlass.models.rotary import stretched, theta_of
-from windlass.spec.decoder import DecoderShape
+from windlass.spec.model.decoder import DecoderShape
 
 Turn = tuple[Tensor, Tensor]
 """Cosine and sine of the rotary angles, (T, R) or (B, 1, T, R)."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from windlass.spec.decoder import Activation, DecoderShape
+from windlass.spec.model.decoder import Activation, DecoderShape
 
 GATE_LIMIT, GATE_STEEPNESS = 7.0, 1.702
 """Of gpt-oss (its model card, August 2025)."""

@@ -81,7 +81,7 @@ class Naming:
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Theirs inside a layer that hold several of ours."""
     arrangement: Mapping[str, Arrangement] = field(default_factory=dict)
-    """How those hold them, where it is not one after the other."""
+    """The arrangement of each of those tensors; those left out hold rows in order."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Endings of the first published files, to the present ones."""
 

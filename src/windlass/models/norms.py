@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from windlass.spec.decoder import DecoderShape
+from windlass.spec.model.decoder import DecoderShape
 
 
 class RmsNorm(nn.Module):

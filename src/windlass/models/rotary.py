@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.spec.decoder import DecoderShape, RopeScaling
+from windlass.spec.model.decoder import DecoderShape, RopeScaling
 
 Floats = NDArray[np.float32]
 

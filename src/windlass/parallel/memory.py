@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from windlass.parallel.param_specs import features_of, kind_of
 from windlass.spec.errors import BadInput
 from windlass.spec.layout import Layout, Partition, StageSlice
-from windlass.spec.network import WeightSizes
+from windlass.spec.model.network import WeightSizes
 from windlass.spec.shape import Network
 from windlass.spec.units import format_bytes
 

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (
 
 from windlass.models.feed_forward import Experts
 from windlass.models.language import LanguageModel
-from windlass.spec.decoder import DecoderShape
+from windlass.spec.model.decoder import DecoderShape
 
 NORMS = ("attention_norm", "ffn_norm", "attention_post_norm", "ffn_post_norm")
 

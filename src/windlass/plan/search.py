@@ -22,10 +22,10 @@ from windlass.plan.local.memory import local_memory
 from windlass.plan.local.step import StepShape
 from windlass.plan.loss import expected_loss
 from windlass.plan.memory import training_bytes
-from windlass.spec.decoder import FEATURES
 from windlass.spec.errors import BadInput, BadJob
 from windlass.spec.job import Job, ModelSpec, objective_of
 from windlass.spec.layout import Layout, check_layout
+from windlass.spec.model.decoder import FEATURES
 from windlass.spec.run import Run, RunPrediction
 from windlass.spec.shape import BertShape, DecoderShape, MlpShape, Network
 from windlass.spec.units import format_bytes, format_count, format_seconds

@@ -9,11 +9,10 @@ the JSON Schema for editors and the commented file of `windlass init`, which `re
 Other files that users write: `fleet` (machines to plan for), `sites`, `backup` and `tenancy` (quotas).
 
 `run` is a job in which the planner has decided everything; `settings` is what may change while it runs.
-`shape` has the sizes of a model, its weights and FLOPs, over `network`, what all neural families share, and
-`decoder`, the features of every decoder family. `config` reads and writes Hugging Face's config.json:
-`decoder_config` has the table of decoder families, `rope_config` their rotary positions, `native_config` the
-form of our own families. `home` finds the user's directory, `errors` is the tree of errors,
-`processes` lists every process entry point, and `protocol` has the messages between processes.
+`shape` has the sizes of a model, its weights and FLOPs; the package `model` has the features of every decoder
+family and their config.json, which `config` reads and writes, and `native_config` that of our own families.
+`home` finds the user's directory, `errors` is the tree of errors, `processes` lists every process entry
+point, and `protocol` has the messages between processes.
 
 Start at `job`.
 """

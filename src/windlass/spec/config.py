@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from windlass.spec.decoder_config import CONFIGS, decoder_fields, decoder_from_config, unsupported
 from windlass.spec.errors import BadInput, did_you_mean
+from windlass.spec.model.decoder_config import CONFIGS, decoder_fields, decoder_from_config, unsupported
 from windlass.spec.native_config import is_own, own_fields, own_shape
 from windlass.spec.shape import BertShape, HmmShape, MlpShape, Network, NgramShape, Shape
 

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from windlass.spec.cluster import Cluster
 from windlass.spec.config_model import Bytes, ConfigModel, Count, Name, Seconds, Share
-from windlass.spec.decoder import DECODERS, DecoderFamily, RopeScaling
 from windlass.spec.layout import Layout
+from windlass.spec.model.decoder import DECODERS, DecoderFamily, RopeScaling
 from windlass.spec.serve import Serve
 from windlass.spec.sync import Sync
 

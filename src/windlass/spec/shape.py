@@ -12,8 +12,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from windlass.spec.decoder import DECODERS, DecoderShape, RopeScaling
-from windlass.spec.network import NetworkShape, Positive, WeightSizes, linear_weights, norm_weights
+from windlass.spec.model.decoder import DECODERS, DecoderShape, RopeScaling
+from windlass.spec.model.network import NetworkShape, Positive, WeightSizes, linear_weights, norm_weights
 
 __all__ = [
     "FAMILIES",

@@ -82,7 +82,8 @@ def test_a_model_answers_to_name_version_and_alias() -> None:
 
 
 def test_the_block_that_marks_what_the_model_wrote_is_only_a_scope() -> None:
-    source = "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ messages[1].content }}{{ a }}{% endgeneration %}{{ a }}"
+    inside = "{% set a = 2 %}{{ messages[1].content }}{{ a }}"
+    source = f"{{% set a = 1 %}}{{% generation %}}{inside}{{% endgeneration %}}{{{{ a }}}}"
     assert compile_template(source, where="x", special={}).render(TALK) == "hi21"
 
 

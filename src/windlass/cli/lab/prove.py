@@ -27,9 +27,9 @@ from windlass.lab.proofs.servers.servers_proof import prove_server
 from windlass.lab.proofs.sites.sites_proof import prove_sites
 from windlass.lab.proofs.tenants.tenants_proof import is_apart, prove_tenants
 from windlass.runs.progress_line import ProgressLine
-from windlass.spec.decoder import DECODERS
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.layout import parse_layout
+from windlass.spec.model.decoder import DECODERS
 from windlass.spec.shape import FAMILIES
 
 NETWORKS = (*FAMILIES, "mlp")

@@ -18,8 +18,8 @@ from windlass.serve.engine.adapters import Adapter
 from windlass.serve.engine.native import DOWN, MIX, OUT, UP, Batch, Config, Matrix, ThreadPool, at
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
-from windlass.spec.decoder import FEATURES
 from windlass.spec.errors import BadInput
+from windlass.spec.model.decoder import FEATURES
 from windlass.spec.shape import DecoderShape
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")

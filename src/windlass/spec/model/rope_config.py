@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.spec.decoder import FEATURES, DecoderShape, RopeScaling
 from windlass.spec.errors import BadInput
+from windlass.spec.model.decoder import FEATURES, DecoderShape, RopeScaling
 
 Config = Mapping[str, Any]
 _KINDS = ("default", "llama3", "linear", "dynamic", "yarn", "longrope", "su")

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.spec.decoder import FEATURES, DecoderShape
 from windlass.spec.errors import BadInput
-from windlass.spec.rope_config import read_rope, rope_fields
+from windlass.spec.model.decoder import FEATURES, DecoderShape
+from windlass.spec.model.rope_config import read_rope, rope_fields
 
 Config = Mapping[str, Any]
 _REQUIRED = object()
@@ -110,8 +110,8 @@ def _check_type(row: ConfigField, value: Any, where: str) -> None:
     if value is None or row.ours[0] not in DecoderShape.model_fields:
         return
     if row.ours[0] in _WHOLE and (type(value) is not int or value < (row.ours[0] not in _MAY_BE_ZERO)):
-        least = 0 if row.ours[0] in _MAY_BE_ZERO else 1
-        raise BadInput(f"{where}: '{row.theirs}' is {value!r}, not a whole number of at least {least}")
+        lowest = 0 if row.ours[0] in _MAY_BE_ZERO else 1
+        raise BadInput(f"{where}: '{row.theirs}' is {value!r}, not a whole number of at least {lowest}")
     if row.ours[0] in _NUMBERS and (type(value) not in (int, float) or not math.isfinite(value)):
         raise BadInput(f"{where}: '{row.theirs}' is {value!r}, not a number")
     if row.ours[0] in _FLAGS and not isinstance(value, bool):

@@ -2,8 +2,8 @@
 
 A family is data: `FEATURES` names what it does differently from Llama, and the values become the defaults of
 its shapes. The torch model (models/decoder.py) and the native engine implement each feature once, so a new
-family whose features exist needs a row here, a mapping of its config.json (decoder_config.py) and its tensor
-names (models/decoder_names.py).
+family whose features exist needs a row here, a mapping of its config.json (`decoder_config`) and of its
+tensor names (models/names.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from windlass.spec.network import NetworkShape, Positive, WeightSizes, linear_weights, norm_weights
+from windlass.spec.model.network import NetworkShape, Positive, WeightSizes, linear_weights, norm_weights
 
 DecoderFamily = Literal[
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3",
