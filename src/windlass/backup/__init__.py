@@ -8,7 +8,7 @@
     `locks`        keeps chunks from being pruned while a backup or a restore uses them
     `make`         home -> chunks -> snapshot; `uploader` sends the chunks
     `restore`      snapshot -> chunks -> home; `relocate` adapts paths and loads databases
-    `prune`        deletes the snapshots that the retention policy does not keep, and unused chunks
+    `prune`        decides which snapshots are kept, and deletes the others
     `verify`       restores to a scratch directory and compares; `smoke_test` queries a restored model
     `schedule`     make and prune at intervals
 

@@ -9,8 +9,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from windlass.serve.gateway.routes import chat, completions
-from windlass.serve.gateway.routes.generation import text_frame
-from windlass.serve.gateway.schemas.frames import QuickFrames
+from windlass.serve.gateway.routes.generation import QuickFrames, text_frame
 from windlass.serve.gateway.text.tokenise import NumberText
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

@@ -44,7 +44,6 @@ class ReconcileResult:
     """The result of one step."""
 
     transitions: Sequence[Transition] = ()
-    launched: int = 0
     stopped: int = 0
     decide_s: float = 0.0
     waiting: int = 0
@@ -251,7 +250,6 @@ class Reconciler:
             else:
                 assert entry is not None
                 self._launch(entry)
-                step.launched += 1
         except ProcessFailed as error:
             step.trouble = error.message
             return False

@@ -2,5 +2,5 @@
 
 `request_body` turns bytes into a checked model of `requests` (with `values` and `formats` for fields that
 need more than a type). `validation_errors` explains what is wrong and proposes a corrected request (`repair`,
-`json_schema`). `replies` has the answers in OpenAI's shapes, `frames` writes those of a stream quickly.
+`json_schema`). `replies` has the answers in OpenAI's shapes.
 """
