@@ -71,7 +71,7 @@ def guest(around: Isolation, *deed: str, **more: object) -> Group:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def wait(holds: Callable[[], bool], within_s: float = 30.0) -> None:
+def wait(holds: Callable[[], bool], within_s: float = 60.0) -> None:
     until = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < until, "it never came to it"

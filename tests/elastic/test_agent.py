@@ -23,7 +23,7 @@ from windlass.store.store_dir import StoreDir
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 MACHINE = MachineFacts(cores=2, memory_bytes=8 << 30, peak_flops=1e11, has_compiler=True)
 CORPUS = CorpusFacts(path="c", digest="d", vocabulary=4096, train_tokens=9_000_000, validation_tokens=400_000)
 

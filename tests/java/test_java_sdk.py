@@ -251,7 +251,7 @@ def limited(model_dir: Path, socket_path: Path, tmp_path: Path, engine: Any) -> 
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["listening"]["url"]
     until = time.monotonic() + PATIENCE_S
-    while httpx.get(f"{url}/readyz").status_code != 200:
+    while httpx.get(f"{url}/readyz", timeout=60).status_code != 200:
         assert time.monotonic() < until, "never ready"
     yield url
     process.kill()

@@ -65,8 +65,8 @@ def test_runs_are_for_administrators(admin: httpx.Client, service: dict[str, Any
     token = admin.post("/admin/keys", json={"name": "app"}).json()["token"]
     url = f"{service['url']}/admin/control/v1/jobs"
     assert admin.get(url).json() == {"jobs": []}
-    assert httpx.get(url, headers={"authorization": f"Bearer {token}"}).status_code == 403
-    assert httpx.get(url).status_code == 401
+    assert httpx.get(url, headers={"authorization": f"Bearer {token}"}, timeout=60).status_code == 403
+    assert httpx.get(url, timeout=60).status_code == 401
 
 
 def test_an_administrator_promotes_a_model_and_plans(admin: httpx.Client, home: Path) -> None:

@@ -33,7 +33,7 @@ def silent() -> Iterator[str]:
 
 
 def test_a_read_ends_with_the_deadline_although_silence_may_last_longer(silent: str) -> None:
-    with httpx.Client() as http:
+    with httpx.Client(timeout=60) as http:
         line = BlockingReply(http)
         assert isinstance(line.open(Open(silent, Request("GET", "/"), {}, 5.0, 600.0)), ReplyStarted)
         assert line.read(0.1) == b"begun"

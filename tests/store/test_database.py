@@ -183,7 +183,7 @@ def settled(db: Database) -> int:
 
 
 def soon(look: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not look() and time.monotonic() < until:
         time.sleep(0.005)
     return look()

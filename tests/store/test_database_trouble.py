@@ -227,7 +227,7 @@ def known_revision(database: Database) -> int:
 
 
 def soon(look: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not look() and time.monotonic() < until:
         time.sleep(0.005)
     return look()

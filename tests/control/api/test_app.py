@@ -89,7 +89,7 @@ def running(folder: RunFolder) -> Iterator[None]:
 
 def test_only_health_is_reported_without_a_key(served: Served) -> None:
     paths = served.http.get("/openapi.json").json()["paths"]
-    with httpx.Client(base_url=served.url) as stranger:
+    with httpx.Client(base_url=served.url, timeout=60) as stranger:
         assert stranger.get("/healthz").json() == {"status": "ok"}
         for path, methods in paths.items():
             for method in methods:

@@ -60,7 +60,7 @@ def home() -> Iterator[Path]:
     backend = LocalBackend(folder / "cluster")
     for standing in backend.survey().groups:
         backend.stop(standing.group.key)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while backend.survey().groups and time.monotonic() < until:
         time.sleep(0.05)
     shutil.rmtree(folder)

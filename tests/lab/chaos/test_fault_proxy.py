@@ -38,7 +38,7 @@ def proxy() -> Iterator[FaultProxy]:
 
 def asked(proxy: FaultProxy) -> str:
     try:
-        with urllib.request.urlopen(proxy.url, timeout=10) as answer:
+        with urllib.request.urlopen(proxy.url, timeout=60) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         return str(error.code)

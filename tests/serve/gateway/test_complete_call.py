@@ -58,13 +58,13 @@ def test_the_kind_may_be_named_and_the_cursor_may_stand_inside(http: httpx.Clien
 def test_a_key_is_needed_and_texts_have_a_bound(guarded: Any, given_keys: Any) -> None:
     ask = {"text": "{"}
     url = f"{guarded.url}/v1/complete-call"
-    assert httpx.post(url, json=ask).status_code == 401
-    assert httpx.post(url, json=ask, headers=given_keys.bearer("metrics")).status_code == 403
-    assert httpx.post(url, json=ask, headers=given_keys.bearer("user")).status_code == 200
+    assert httpx.post(url, json=ask, timeout=60).status_code == 401
+    assert httpx.post(url, json=ask, headers=given_keys.bearer("metrics"), timeout=60).status_code == 403
+    assert httpx.post(url, json=ask, headers=given_keys.bearer("user"), timeout=60).status_code == 200
     long = {"text": "[" * (MAX_CHARS + 1)}
-    assert httpx.post(url, json=long, headers=given_keys.bearer("user")).status_code == 400
+    assert httpx.post(url, json=long, headers=given_keys.bearer("user"), timeout=60).status_code == 400
     longest = {"text": "[" * MAX_CHARS}
-    assert httpx.post(url, json=longest, headers=given_keys.bearer("user")).status_code == 200
+    assert httpx.post(url, json=longest, headers=given_keys.bearer("user"), timeout=60).status_code == 200
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_the_call_runs_in_every_language(
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
     reply = httpx.post(
-        f"{guarded.url}/v1/complete-call", json={"text": text}, headers=given_keys.bearer("user"), timeout=20
+        f"{guarded.url}/v1/complete-call", json={"text": text}, headers=given_keys.bearer("user"), timeout=60
     )
     file = (
         tmp_path

@@ -37,7 +37,7 @@ from windlass.supervisor.control_child import write_key
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 RUN = "/admin/control/v1/jobs/poems/1"
 CHANGE = {"changes": {"train.log_every": 7}}
 EVENTS = {"accept": "text/event-stream"}

@@ -40,7 +40,7 @@ def test_a_request_on_a_busy_route_is_counted_under_its_route(http: httpx.Client
 
 def _answer(gateway: Any, path: str, body: dict[str, Any]) -> tuple[int, Any]:
     gateway.wait_until("/readyz", 200)
-    response = httpx.post(gateway.url + path, json=body)
+    response = httpx.post(gateway.url + path, json=body, timeout=60)
     reply = response.json()
     for made_anew in ("id", "created"):
         reply.pop(made_anew, None)

@@ -106,7 +106,7 @@ def callers(start_gateway: Any, engine: Any, control: Path, tmp_path: Path) -> I
     gateway.service.control = Upstream.at(control)
     gateway.wait_until("/readyz", 200)
     yield Callers(gateway.url, {}, *({"authorization": f"Bearer {token}"} for token in tokens))
-    assert httpx.get(f"{gateway.url}/healthz").status_code == 200
+    assert httpx.get(f"{gateway.url}/healthz", timeout=60).status_code == 200
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_a_client_that_leaves_while_waiting_for_a_whole_answer_cancels_it(gatewa
     engine.held = {1}
     body = json.dumps(ASK)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=60) as line:
         line.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
         engine.wait_for(lambda received: len(received) == 1)
     engine.wait_for(cancelled)
@@ -169,7 +169,7 @@ def test_work_that_others_give_up_is_not_mistaken_for_a_client_that_left() -> No
 def test_a_body_that_does_not_arrive_is_not_waited_for(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_body, "BODY_TIMEOUT_S", 0.05)
     head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
-    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=60) as line:
         line.sendall(f"{head}Content-Type: application/json\r\n\r\n{{".encode())
         assert b" 408 " in line.recv(1000)
 
@@ -235,9 +235,9 @@ def test_more_answers_than_ever_fit_are_refused_for_good(
 ) -> None:
     gateway = start_gateway(queue=0)
     gateway.wait_until("/readyz", 200)
-    response = httpx.post(f"{gateway.url}/v1/completions", json=ASK | {"n": 5}, timeout=20)
+    response = httpx.post(f"{gateway.url}/v1/completions", json=ASK | {"n": 5}, timeout=60)
     assert response.status_code == 400
-    assert httpx.post(f"{gateway.url}/v1/completions", json=ASK | {"n": 4}, timeout=20).status_code == 200
+    assert httpx.post(f"{gateway.url}/v1/completions", json=ASK | {"n": 4}, timeout=60).status_code == 200
 
 
 def test_a_left_place_in_the_queue_is_free_again(http: httpx.Client, engine: Any) -> None:

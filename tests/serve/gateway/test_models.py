@@ -12,7 +12,7 @@ from windlass.spec.protocol.wire import Embed, Generate, ModelInfo
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_a_request_during_shutdown_learns_when_to_retry(start: Start, engine: An
         process.send_signal(signal.SIGTERM)
         while kept.get("/readyz").status_code == 200:
             pass
-        for refused in (kept.post("/v1/completions", json=ask), httpx.get(f"{url}/v1/models")):
+        for refused in (kept.post("/v1/completions", json=ask), httpx.get(f"{url}/v1/models", timeout=60)):
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "shutting_down"
             assert (refused.headers["connection"], refused.headers["retry-after"]) == ("close", "2")
@@ -190,11 +190,11 @@ def test_a_key_of_the_state_opens_it_and_reaches_neither_command_line_nor_log(
     process = start(f"--settings={settings}")
     url = first_line(process)["listening"]["url"]
     wait_ready(url)
-    assert httpx.get(f"{url}/v1/models").status_code == 401
+    assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 401
     bearer = {"authorization": f"Bearer {token}"}
-    assert httpx.get(f"{url}/v1/models", headers=bearer).status_code == 200
+    assert httpx.get(f"{url}/v1/models", headers=bearer, timeout=60).status_code == 200
     wrong = {"authorization": "Bearer wlk_nobodys"}
-    assert httpx.get(f"{url}/v1/models", headers=wrong).status_code == 401
+    assert httpx.get(f"{url}/v1/models", headers=wrong, timeout=60).status_code == 401
     assert state not in Path(f"/proc/{process.pid}/cmdline").read_text()
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=PATIENCE_S)

@@ -20,7 +20,7 @@ GOOD = (
     b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Connection: close\r\nContent-Length: " + str(len(BODY)).encode() + b"\r\n\r\n" + BODY
 )
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 GLANCE_S = 0.1
 """A request without its end gets no answer; so long one is looked out for before it is left."""
 PIECES = st.sampled_from(

@@ -95,7 +95,7 @@ def test_the_access_log_has_the_request_and_neither_prompt_nor_answer(
 ) -> None:
     gateway = start_gateway(access_log=tmp_path / "access.jsonl")
     gateway.wait_until("/readyz", 200)
-    with httpx.Client(base_url=gateway.url) as http:
+    with httpx.Client(base_url=gateway.url, timeout=60) as http:
         http.post("/v1/completions", json=ASK, headers={"x-request-id": "logged"})
         http.post("/v1/completions", json=ASK | {"temperature": 9})
     gateway.stop()  # a line is written when its answer is out

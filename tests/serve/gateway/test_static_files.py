@@ -44,13 +44,13 @@ def test_files_are_packed_for_those_who_can_unpack_and_whole_for_the_others(http
 
 def test_the_page_says_whether_keys_are_required(http: httpx.Client, guarded: Any) -> None:
     assert 'name="windlass-keys" content="off"' in http.get("/").text
-    assert 'name="windlass-keys" content="on"' in httpx.get(guarded.url).text
+    assert 'name="windlass-keys" content="on"' in httpx.get(guarded.url, timeout=60).text
 
 
 def test_a_key_learns_what_it_may_do(http: httpx.Client, guarded: Any, given_keys: Any) -> None:
     everybody = http.get("/v1/key").json()
     assert everybody == {"object": "key", "id": "", "tenant": "", "scopes": ["admin", "metrics", "use"]}
-    own = httpx.get(f"{guarded.url}/v1/key", headers=given_keys.bearer("user")).json()
+    own = httpx.get(f"{guarded.url}/v1/key", headers=given_keys.bearer("user"), timeout=60).json()
     assert own["scopes"] == ["use"]
     assert own["id"]
-    assert httpx.get(f"{guarded.url}/v1/key").status_code == 401
+    assert httpx.get(f"{guarded.url}/v1/key", timeout=60).status_code == 401

@@ -31,7 +31,7 @@ from windlass.spec.serve import Transport
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 KERNEL_BYTES = 16 << 20
 """More than the system keeps for both ends of a connection (usually up to 4 and 6 MiB)."""
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"

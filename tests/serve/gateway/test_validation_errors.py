@@ -399,7 +399,7 @@ def test_a_length_and_an_encoding_together_are_refused(gateway: Any) -> None:
         "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(head.encode())
         assert b" 400 " in line.recv(100)
 
@@ -409,7 +409,7 @@ def test_a_model_without_tokenizer_takes_ids_and_refuses_text(
 ) -> None:
     gateway = start_gateway(model=tmp_path)
     gateway.wait_until("/readyz", 200)
-    with httpx.Client(base_url=gateway.url, timeout=20) as http:
+    with httpx.Client(base_url=gateway.url, timeout=60) as http:
         answer = http.post("/v1/completions", json=COMPLETION | {"prompt": [7, 9], "max_tokens": 2})
         assert answer.json()["choices"][0]["text"] == " 7 9"
         assert refused(http.post("/v1/completions", json=COMPLETION))["code"] == "no_tokenizer"
@@ -420,7 +420,7 @@ def test_an_encoder_refuses_to_write_and_embeds(engine: Any, start_gateway: Call
     engine.family = "bert"
     gateway = start_gateway()
     gateway.wait_until("/readyz", 200)
-    with httpx.Client(base_url=gateway.url, timeout=20) as http:
+    with httpx.Client(base_url=gateway.url, timeout=60) as http:
         assert refused(http.post("/v1/completions", json=COMPLETION))["code"] == "wrong_model_kind"
         assert http.post("/v1/embeddings", json=EMBEDDING).status_code == 200
 

@@ -27,7 +27,7 @@ def keys(state: Database, clock: Clock) -> ApiKeys:
 
 def seen_soon(look: Callable[[], bool]) -> bool:
     """Give a message between processes the time that it takes; there is none to wait for in SQLite."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not look() and time.monotonic() < until:
         time.sleep(0.005)
     return look()

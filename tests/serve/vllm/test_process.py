@@ -34,7 +34,7 @@ from windlass.spec.protocol.wire import (
 )
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.slow
 

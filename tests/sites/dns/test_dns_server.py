@@ -106,11 +106,11 @@ def serving(file: Path, home: Path) -> Iterator[int]:
 
 def dig(port: int, *words: str) -> str:
     command = ["dig", "@127.0.0.1", "-p", str(port), "+time=2", "+tries=2", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
 
 
 def until(port: int, expected: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := dig(port, "+short", "llm.example.org").strip()) != expected:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

@@ -102,7 +102,7 @@ class Net:
     def serving(self) -> list[str]:
         headers, found = {"authorization": f"Bearer {self.key}"}, []
         for url in self.urls:
-            routes = httpx.get(f"{url}/admin/replicas", headers=headers).json()["routes"]["tiny"]
+            routes = httpx.get(f"{url}/admin/replicas", headers=headers, timeout=60).json()["routes"]["tiny"]
             found.append(max(routes["weights"], key=routes["weights"].get))
         return found
 
@@ -219,7 +219,7 @@ def test_a_site_whose_known_answer_is_wrong_serves_again_what_it_served_before(n
     before = net.serving()
     headers = {"authorization": f"Bearer {net.key}"}
     body = {"model": "tiny", "prompt": "The anchor", "max_tokens": 8, "temperature": 0}
-    right = httpx.post(f"{net.urls[0]}/v1/completions", json=body, headers=headers).json()
+    right = httpx.post(f"{net.urls[0]}/v1/completions", json=body, headers=headers, timeout=60).json()
     watch = f"[watch]\nexpect = {json.dumps(right['choices'][0]['text'])}"
     net.file.write_text(net.file.read_text().replace("[watch]", watch))
     code, outcome = ended(net.rollout("tiny@4"))

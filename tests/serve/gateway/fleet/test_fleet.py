@@ -35,7 +35,7 @@ from windlass.spec.protocol.wire import (
     to_engine,
 )
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class SmallEngine:

@@ -23,7 +23,7 @@ from windlass.store.database import sqlite_url
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ASK = {"model": "tiny", "prompt": "dog", "max_tokens": 4}
 ME = Actor("", "tester")
 Start = Callable[..., httpx.Client]
