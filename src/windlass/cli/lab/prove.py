@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from windlass.cli.home import add_home, home_of
@@ -13,6 +14,7 @@ from windlass.lab.proofs.failover.failover_proof import prove_failover
 from windlass.lab.proofs.failover.requests import ANSWERING
 from windlass.lab.proofs.families_proof import is_equal as is_family_equal
 from windlass.lab.proofs.families_proof import prove_families
+from windlass.lab.proofs.gguf_proof import is_faithful, prove_gguf
 from windlass.lab.proofs.launch_proof import prove_kills
 from windlass.lab.proofs.layouts.comparison import LAYOUTS, LOSS_TOLERANCE, RESHARD, WEIGHT_TOLERANCE, fits
 from windlass.lab.proofs.layouts.layouts_proof import prove
@@ -49,6 +51,7 @@ restore   everything but the backup is lost and restored; an old key works, a ru
 control   control processes are killed under load: no job is lost or runs twice, another leads in seconds
 tenants   a hostile tenant sees nothing of another, and slows it down no more than its share
 backends  one job file trains here and on Ray with a lost node, to the same bits; Kubernetes accepts it
+gguf      models imported from GGUF files answer as llama.cpp does (bench/peers --only llama.cpp makes it)
 replication  versions reach all sites while processes are killed, requests fail and a site is partitioned
 
 examples:
@@ -66,6 +69,7 @@ examples:
   windlass prove control --kills 100 --json
   windlass prove tenants --json
   windlass prove backends --json
+  windlass prove gguf --text notes.txt --json
   windlass prove replication --versions 20 --kills 20 --json
 """
 
@@ -94,6 +98,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kills = whats.add_parser("kills", help="a killed process ends or restarts the run, and nothing is lost")
     kills.add_argument("--times", type=int, default=20, help="processes to kill (default: 20)")
     kills.set_defaults(run=run_kills)
+    gguf = whats.add_parser("gguf", help="models imported from GGUF answer as llama.cpp does")
+    gguf.add_argument(
+        "--prompts", type=int, default=20, help="questions to each model, up to 20 (default: 20)"
+    )
+    gguf.add_argument("--text", type=Path, metavar="FILE", help="text to compare the perplexity on")
+    gguf.add_argument("--threads", type=int, default=1, help="threads of either side (default: 1)")
+    gguf.set_defaults(run=run_gguf)
     saves = whats.add_parser("saves", help="a save killed at any byte leaves a complete checkpoint")
     saves.add_argument("--times", type=int, default=100, help="saves to kill (default: 100)")
     saves.add_argument("--seed", type=int, default=1, help="seed of the kill points (default: 1)")
@@ -226,6 +237,19 @@ def run_failover(args: argparse.Namespace) -> int:
     return _print(result, args, good=not figures["broken"] and not figures["different"])
 
 
+def run_gguf(args: argparse.Namespace) -> int:
+    _check_positive(args.prompts, "--prompts")
+    _check_positive(args.threads, "--threads")
+    if args.text is not None and not args.text.is_file():
+        raise BadInput(f"{args.text}: no such file", hint="--text names a text in UTF-8")
+    line = ProgressLine(quiet=args.json)
+    result = prove_gguf(
+        home_of(args), line.say, prompts=min(args.prompts, 20), text=args.text, threads=args.threads
+    )
+    line.close()
+    return _print(result, args, good=is_faithful(result["figures"]))
+
+
 def run_rollback(args: argparse.Namespace) -> int:
     _check_positive(args.trials, "--trials")
     _check_positive(args.clients, "--clients")
@@ -341,7 +365,8 @@ def _print(result: dict[str, Any], args: argparse.Namespace, *, good: bool) -> i
     if args.json:
         print_json(result)
     else:
-        print_table([(k, f"{v:.4g}") for k, v in result["figures"].items()], ("figure", "value"))
+        figures = result["figures"].items()
+        print_table([(k, "-" if v is None else f"{v:.4g}") for k, v in figures], ("figure", "value"))
     return 0 if good else 1
 
 

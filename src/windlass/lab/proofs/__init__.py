@@ -6,5 +6,6 @@ versions are rolled back), `quota` (limits hold across gateways), `control` (no 
 `servers` (parameter servers lose no update). Modules: `families_proof` (families compute what transformers
 computes), `launch_proof` (a killed rank ends a run cleanly),
 `saves_proof` (a save may die at any byte), `restore_proof` (a backup brings everything back),
-`replication_proof` (replication loses no version).
+`replication_proof` (replication loses no version), `gguf_proof` (imported models answer as llama.cpp does, on
+files that `package_cache` fetches).
 """

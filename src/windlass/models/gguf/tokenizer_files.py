@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,17 @@ import numpy as np
 from windlass.models.gguf.reader import GgufFile
 from windlass.models.vocabulary.pretokenizers import PreTokenizer, pre_tokenizer_of
 from windlass.models.vocabulary.scored_pieces import ScoredPieces, bpe_tokenizer, unigram_tokenizer
+from windlass.models.vocabulary.special_tokens import (
+    CONTROL,
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
+    added_tokens,
+    surrounding,
+)
 from windlass.spec.errors import BadInput, Damaged, did_you_mean
 
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-"""Types of tokens, as SentencePiece numbers them."""
 ROLES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad", "seperator": "sep", "mask": "mask"}
 """Special tokens by their metadata (with its published misspelling), and their names at Hugging Face."""
 ENDS = frozenset((
@@ -42,16 +48,9 @@ class Vocabulary:
     special: Mapping[str, int] = field(default_factory=dict)
     """Ids by Hugging Face's name without `_token`."""
 
-    def added(self) -> list[dict[str, Any]]:
-        """Return the tokens that are found in a text before anything else happens to it."""
-        return [
-            {
-                "id": number, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
-                "normalized": False, "special": kind in (CONTROL, UNKNOWN),
-            }
-            for number, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
-            if kind in (CONTROL, USER_DEFINED, UNKNOWN)
-        ]  # fmt: skip
+    def named(self, name: str) -> tuple[str, int]:
+        """Return a special token and its id."""
+        return self.tokens[self.special[name]], self.special[name]
 
 
 def tokenizer_files(file: GgufFile, rows: int) -> dict[str, bytes]:
@@ -72,11 +71,14 @@ def tokenizer_files(file: GgufFile, rows: int) -> dict[str, bytes]:
     if len(vocabulary.tokens) > rows:
         raise Damaged(f"{file.path}: {len(vocabulary.tokens)} tokens, but the embedding has {rows} rows")
     tokenizer, begins, ends = maker(file, vocabulary)
-    tokenizer["added_tokens"] = vocabulary.added()
+    tokenizer["added_tokens"] = added_tokens(vocabulary.tokens, vocabulary.kinds)
     begins = file.get("tokenizer.ggml.add_bos_token", bool, begins) and "bos" in vocabulary.special
     ends = file.get("tokenizer.ggml.add_eos_token", bool, ends) and "eos" in vocabulary.special
     if begins or ends:
-        tokenizer["post_processor"] = _template(vocabulary, begins=begins, ends=ends)
+        first, last = (
+            vocabulary.named(name) if wanted else None for name, wanted in (("bos", begins), ("eos", ends))
+        )
+        tokenizer["post_processor"] = surrounding(first, last)
     return {
         TOKENIZER: _json(tokenizer, indent=None),
         TOKENIZER_CONFIG: _json(_tokenizer_config(file, vocabulary, begins=begins, ends=ends)),
@@ -142,10 +144,9 @@ def _sentencepiece(file: GgufFile, vocabulary: Vocabulary) -> tuple[dict[str, An
 
 
 def _unigram(file: GgufFile, vocabulary: Vocabulary) -> tuple[dict[str, Any], bool, bool]:
-    charsmap = file.metadata.get("tokenizer.ggml.precompiled_charsmap")
-    pieces = _pieces(file, vocabulary)
-    known = b"" if charsmap is None else np.asarray(charsmap).astype(np.uint8).tobytes()
-    return unigram_tokenizer(pieces, known), False, True
+    charsmap = file.metadata.get("tokenizer.ggml.precompiled_charsmap", ())
+    known = np.asarray(charsmap).astype(np.uint8).tobytes()
+    return unigram_tokenizer(replace(_pieces(file, vocabulary), charsmap=known)), False, True
 
 
 _MAKERS: dict[str, Callable[[GgufFile, Vocabulary], tuple[dict[str, Any], bool, bool]]] = {
@@ -177,29 +178,6 @@ def _tokenizer(model: dict[str, Any], **parts: Any) -> dict[str, Any]:
         "added_tokens": [],
         **parts,
         "model": model,
-    }
-
-
-def _template(vocabulary: Vocabulary, *, begins: bool, ends: bool) -> dict[str, Any]:
-    """Put special tokens around a text."""
-    around = [name for name, wanted in (("bos", begins), ("eos", ends)) if wanted]
-    named = {name: vocabulary.tokens[vocabulary.special[name]] for name in around}
-
-    def sequence(letter: str, kind: int) -> list[dict[str, Any]]:
-        text = [{"Sequence": {"id": letter, "type_id": kind}}]
-        first = [{"SpecialToken": {"id": named["bos"], "type_id": kind}}] if begins else []
-        last = [{"SpecialToken": {"id": named["eos"], "type_id": kind}}] if ends else []
-        return first + text + last
-
-    tokens = {
-        token: {"id": token, "ids": [vocabulary.special[name]], "tokens": [token]}
-        for name, token in named.items()
-    }
-    return {
-        "type": "TemplateProcessing",
-        "single": sequence("A", 0),
-        "pair": sequence("A", 0) + sequence("B", 1),
-        "special_tokens": tokens,
     }
 
 

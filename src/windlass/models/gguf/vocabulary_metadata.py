@@ -15,19 +15,9 @@ from typing import Any
 import numpy as np
 
 from windlass.models.gguf.architectures import Architecture
-from windlass.models.gguf.tokenizer_files import (
-    BYTE,
-    CONTROL,
-    GENERATION,
-    NORMAL,
-    ROLES,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    UNKNOWN,
-    UNUSED,
-    USER_DEFINED,
-)
+from windlass.models.gguf.tokenizer_files import GENERATION, ROLES, TOKENIZER, TOKENIZER_CONFIG
 from windlass.models.vocabulary.pretokenizers import PRE_TOKENIZERS
+from windlass.models.vocabulary.special_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from windlass.spec.errors import BadInput
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")

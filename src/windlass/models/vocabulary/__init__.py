@@ -1,5 +1,7 @@
 """Vocabularies of other formats as tokenizer.json, without torch and without their libraries.
 
-`scored_pieces` makes it of SentencePiece's pieces, `pretokenizers` knows where byte-level vocabularies cut a
-text.
+    tokenizer.model -> `sentencepiece_model` -> `scored_pieces` (also of GGUF)  \\
+    a tiktoken file -> `tiktoken_file`, over `pretokenizers`                     -> `convert_directory`
+
+`special_tokens` has the parts that all of them need.
 """

@@ -26,6 +26,8 @@ class ScoredPieces:
     unknown: int = 0
     prefix: bool = True
     """Whether a text begins with a space that it does not have."""
+    charsmap: bytes = b""
+    """The compiled normalisation that SentencePiece stores; empty: none."""
 
 
 def bpe_tokenizer(pieces: ScoredPieces) -> dict[str, Any]:
@@ -39,12 +41,13 @@ def bpe_tokenizer(pieces: ScoredPieces) -> dict[str, Any]:
     }  # fmt: skip
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     prefix = {"type": "Prepend", "prepend": SPACE}
-    normalizer = {"type": "Sequence", "normalizers": [prefix, spaces]} if pieces.prefix else spaces
+    steps = [*_precompiled(pieces), *([prefix] if pieces.prefix else []), spaces]
+    normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else spaces
     return _tokenizer(model, normalizer, None, _decoder(strip=pieces.prefix))
 
 
-def unigram_tokenizer(pieces: ScoredPieces, charsmap: bytes = b"") -> dict[str, Any]:
-    """Return a unigram tokenizer; `charsmap` is the compiled normalisation that SentencePiece stores."""
+def unigram_tokenizer(pieces: ScoredPieces) -> dict[str, Any]:
+    """Return a unigram tokenizer, which takes the most likely of all ways to cut a text."""
     vocabulary = [[token, score] for token, score in zip(pieces.tokens, pieces.scores, strict=True)]
     model = {
         "type": "Unigram",
@@ -52,14 +55,18 @@ def unigram_tokenizer(pieces: ScoredPieces, charsmap: bytes = b"") -> dict[str, 
         "vocab": vocabulary,
         "byte_fallback": "<0x00>" in pieces.tokens,
     }
-    steps: list[dict[str, Any]] = []
-    if charsmap:
-        steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()})
-    steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    several = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    steps = [*_precompiled(pieces), several]
     scheme = "always" if pieces.prefix else "never"
     space = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
     normalizer = {"type": "Sequence", "normalizers": steps}
     return _tokenizer(model, normalizer, space, space)
+
+
+def _precompiled(pieces: ScoredPieces) -> list[dict[str, Any]]:
+    if not pieces.charsmap:
+        return []
+    return [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(pieces.charsmap).decode()}]
 
 
 def _merges(pieces: ScoredPieces) -> Iterator[list[str]]:
