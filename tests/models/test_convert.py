@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from windlass.models.__main__ import main
 from windlass.models.build import build
@@ -76,6 +77,30 @@ def test_damaged_weights_are_our_exit_code_1(
 def test_wrong_arguments_are_reported_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(main, ["convert"]) == 2
     assert "source, target" in error_of(capsys)["message"]
+
+
+def test_a_gptq_directory_is_written_with_plain_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = DecoderShape(vocabulary=32, context=16, layers=1, width=16, heads=2, kv_heads=2, ffn_width=32)
+    folder = tmp_path / "packed"
+    save_model(build(shape, seed=1), folder)
+    tensors, name = load_file(folder / "model.safetensors"), "model.layers.0.mlp.down_proj"
+    del tensors[f"{name}.weight"]
+    tensors |= {
+        f"{name}.qweight": torch.full((4, 16), 0x22222222, dtype=torch.int32),
+        f"{name}.qzeros": torch.zeros((2, 2), dtype=torch.int32),
+        f"{name}.scales": torch.full((2, 16), 0.5),
+    }
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    packing = {"quant_method": "gptq", "bits": 4, "group_size": 16}
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": packing}))
+    assert exit_code_of(main, ["convert", str(folder), str(tmp_path / "target")]) == 0
+    assert json.loads(capsys.readouterr().out)["done"]["dequantised"] == "gptq"
+    weights = load_model(tmp_path / "target").state_dict()
+    assert torch.equal(weights["layers.0.ffn.down.weight"], torch.full((16, 32), 0.5))  # 0.5 * (2 - 1)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@
     -> a model; `names` maps our tensor names and arrangements to theirs
     a model -> `huggingface` -> `tensors`: the files; `quantised` stores matrices as small integers
 
-`gguf` reads GGUF files into the same directories; `vocabulary` makes tokenizer.json of other formats.
+`gguf` reads GGUF files into the same directories; `vocabulary` makes tokenizer.json of other formats,
+and `packed` writes GPTQ and AWQ weights as plain ones.
 
 Families whose whole past is a small state (`recurrent_state`) run in numpy: `ngram`, `hmm`, and `mlp_numpy`,
 which serves the MLP. `word2vec` learns token vectors (`word2vec_native` calls its C++ library,

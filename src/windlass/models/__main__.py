@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 
 from windlass.models.files import COMPANIONS, CONFIG, read_config
 from windlass.models.huggingface import load_model, save_model
+from windlass.models.packed.dequantise_directory import dequantise_directory, packed_method
 from windlass.models.quantised import without_quantisation
 from windlass.models.recurrent_state import load_statistical
+from windlass.models.vocabulary.convert_directory import converted_tokenizer
 from windlass.spec.config import shape_from_config, special_tokens_of
 from windlass.spec.errors import BadInput, InUse
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
@@ -32,6 +35,9 @@ def convert(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InUse(f"{target}: exists already", hint="give an empty or new directory")
     config = read_config(source)
+    method = packed_method(config)
+    if method is not None:
+        return _convert_packed(source, target, method, max_shard_bytes)
     _, quantised = without_quantisation(config, str(source / CONFIG))
     if quantised and not dequantise:
         raise BadInput(
@@ -53,6 +59,14 @@ def convert(
     return _finished(source, writer, facts)
 
 
+def _convert_packed(source: Path, target: Path, method: str, max_shard_bytes: int | None) -> dict[str, Any]:
+    """Write GPTQ or AWQ weights as plain ones first, and convert these."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".dequantised-") as scratch:
+        plain = Path(scratch) / source.name
+        dequantise_directory(source, plain)
+        return {**convert(plain, target, max_shard_bytes=max_shard_bytes), "dequantised": method}
+
+
 def _copied(source: Path, target: Path, shape: NgramShape | HmmShape) -> dict[str, Any]:
     """Check a model that is tables, not weights, and write the same bytes."""
     load_statistical(source)
@@ -69,6 +83,9 @@ def _finished(source: Path, writer: DirectoryWriter, facts: dict[str, Any]) -> d
     for name in COMPANIONS:
         if (source / name).is_file():
             writer.write(name, (source / name).read_bytes())
+    made = converted_tokenizer(source, read_config(source))
+    if made is not None:
+        writer.write("tokenizer.json", made)
     manifest = writer.commit({"model": facts})
     return {**facts, "files": sorted(manifest.files), "bytes": manifest.bytes, "digest": manifest.digest}
 

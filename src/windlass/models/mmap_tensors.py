@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 KINDS: dict[str, type[np.generic]] = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I8": np.int8, "U8": np.uint8,
-    "U16": np.uint16, "U32": np.uint32,
+    "U16": np.uint16, "U32": np.uint32, "I32": np.int32,
 }  # fmt: skip
 LENGTH_BYTES = 8
 
