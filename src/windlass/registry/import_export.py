@@ -41,9 +41,9 @@ def take_gguf(source: Path, target: Path, logs: Path, *, dtype: str = "auto") ->
         return process.result()
 
 
-def give_gguf(source: Path, target: Path, logs: Path, kind: str) -> dict[str, Any]:
+def give_gguf(source: Path, target: Path, logs: Path, kind: str, pre: str | None = None) -> dict[str, Any]:
     """Write the model in `source` as a GGUF file, which appears whole or not at all."""
-    args = ["export", str(source), str(target), f"--type={kind}"]
+    args = ["export", str(source), str(target), f"--type={kind}", *([f"--pre={pre}"] if pre else [])]
     with LocalProcess("conversion", CONVERT_GGUF, args, logs / "convert.log") as process:
         return process.result()
 

@@ -161,3 +161,5 @@ def test_what_llama_cpp_cannot_compute_is_refused(tmp_path: Path, tiny_llama: Pa
     with pytest.raises(BadInput, match="no name in GGUF"):
         export_gguf(tmp_path, tmp_path / "out.gguf", "f16")
     assert not list(tmp_path.glob("*out.gguf*"))
+    export_gguf(tmp_path, tmp_path / "named.gguf", "f16", "dbrx")
+    assert GgufFile(tmp_path / "named.gguf").metadata["tokenizer.ggml.pre"] == "dbrx"

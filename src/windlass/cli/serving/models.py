@@ -102,6 +102,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
             verb.add_argument(
                 "--type", choices=GGUF_TYPES, help="number format of a .gguf file's matrices (default: f16)"
             )
+            verb.add_argument(
+                "--pre",
+                metavar="NAME",
+                help="pre-tokenizer that a .gguf file states where the model's own has no name in llama.cpp",
+            )
         elif name == "compress":
             _configure_compress(verb)
         elif name == "near":
@@ -199,10 +204,10 @@ def run_export(args: argparse.Namespace) -> int:
         raise InUse(f"{args.target}: exists already", hint="give a directory that does not exist yet")
     verify(StoreDir(path))
     is_gguf = args.target.name.endswith(".gguf")
-    if args.type is not None and not is_gguf:
-        raise BadInput("--type is for GGUF files", hint="name a target that ends in .gguf")
+    if (args.type or args.pre) and not is_gguf:
+        raise BadInput("--type and --pre are for GGUF files", hint="name a target that ends in .gguf")
     if is_gguf:
-        written = give_gguf(path, args.target.absolute(), home / "logs", args.type or "f16")
+        written = give_gguf(path, args.target.absolute(), home / "logs", args.type or "f16", args.pre)
         print_json(written) if args.json else print(
             f"wrote {args.target} ({args.type or 'f16'}, {format_bytes(written['bytes'])})"
         )

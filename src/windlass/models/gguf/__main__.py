@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     if args.verb == "import":
         emit({"done": import_gguf(args.source, args.target, dtype=args.dtype)})
     else:
-        emit({"done": export_gguf(args.source, args.target, args.type)})
+        emit({"done": export_gguf(args.source, args.target, args.type, args.pre)})
     return 0
 
 
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("source", type=Path)
     command.add_argument("target", type=Path)
     command.add_argument("--type", choices=FILE_TYPES, default="f16", help="number format of the matrices")
+    command.add_argument("--pre", help="pre-tokenizer to state where the model's own has no name")
     return parser
 
 

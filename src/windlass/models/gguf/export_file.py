@@ -52,7 +52,7 @@ class _Place:
     """Its place in a stack, or -1."""
 
 
-def export_gguf(source: Path, target: Path, kind: str) -> dict[str, Any]:
+def export_gguf(source: Path, target: Path, kind: str, pre: str | None = None) -> dict[str, Any]:
     """Write the file; it appears whole or not at all."""
     if target.exists():
         raise InUse(f"{target}: exists already", hint="give a new file")
@@ -61,7 +61,7 @@ def export_gguf(source: Path, target: Path, kind: str) -> dict[str, Any]:
     architecture = architecture_for(config, str(source / CONFIG))
     files = MappedTensors(source)
     metadata = metadata_of(config, architecture, FILE_TYPES[kind], source)
-    metadata |= vocabulary_metadata(source, config["vocab_size"], architecture)
+    metadata |= vocabulary_metadata(source, config["vocab_size"], pre)
     tensors = list(_tensors(files, config, architecture, TYPES[kind.upper()]))
     part = target.with_name(f".{target.name}.part")
     try:

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from windlass.models.gguf.architectures import Architecture
 from windlass.models.gguf.tokenizer_files import GENERATION, ROLES, TOKENIZER, TOKENIZER_CONFIG
-from windlass.models.vocabulary.pretokenizers import PRE_TOKENIZERS
+from windlass.models.vocabulary.pretokenizers import PRE_TOKENIZERS, pre_tokenizer_of
 from windlass.models.vocabulary.special_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from windlass.spec.errors import BadInput
 
@@ -26,8 +25,12 @@ UNSCORED = -1e6
 Tokenizer = Mapping[str, Any]
 
 
-def vocabulary_metadata(source: Path, rows: int, architecture: Architecture) -> dict[str, Any]:
-    """Return the metadata; a directory without a tokenizer gets a file without one."""
+def vocabulary_metadata(source: Path, rows: int, pre: str | None = None) -> dict[str, Any]:
+    """Return the metadata; a directory without a tokenizer gets a file without one.
+
+    `pre` names the pre-tokenizer to state where the model's own has no name, although some texts are then
+    cut in other places.
+    """
     path = source / TOKENIZER
     if not path.exists():
         return {"tokenizer.ggml.model": "none"}
@@ -41,7 +44,9 @@ def vocabulary_metadata(source: Path, rows: int, architecture: Architecture) -> 
     tokens, kinds = _tokens(tokenizer, rows, where)
     ids = {token: number for number, token in enumerate(tokens)}
     found: dict[str, Any] = {"tokenizer.ggml.tokens": tokens}
-    found |= _byte_level(tokenizer, where) if not _is_sentencepiece(tokenizer) else _scored(tokenizer, ids)
+    found |= (
+        _byte_level(tokenizer, where, pre) if not _is_sentencepiece(tokenizer) else _scored(tokenizer, ids)
+    )
     found["tokenizer.ggml.token_type"] = np.array(kinds, np.int32)
     for key, name in ROLES.items():
         number = _special_id(source, config, name, ids)
@@ -83,24 +88,28 @@ def _is_sentencepiece(tokenizer: Tokenizer) -> bool:
     return not any(step["type"] == "ByteLevel" for step in steps)
 
 
-def _byte_level(tokenizer: Tokenizer, where: str) -> dict[str, Any]:
+def _byte_level(tokenizer: Tokenizer, where: str, pre: str | None) -> dict[str, Any]:
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in tokenizer["model"]["merges"]]
     return {
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": _pre_name(tokenizer, where),
+        "tokenizer.ggml.pre": _pre_name(tokenizer, where, pre),
         "tokenizer.ggml.merges": merges,
     }
 
 
-def _pre_name(tokenizer: Tokenizer, where: str) -> str:
+def _pre_name(tokenizer: Tokenizer, where: str, pre: str | None) -> str:
     """Return the name of a pre-tokenizer that cuts every text in the same places."""
     cuts = _cuts(tokenizer.get("pre_tokenizer"))
     ignores = bool(tokenizer["model"].get("ignore_merges"))
     close = [name for name, known in PRE_TOKENIZERS.items() if _cuts(known.steps) == cuts]
     exact = [name for name in close if PRE_TOKENIZERS[name].ignore_merges == ignores]
+    if not close and pre is not None:
+        pre_tokenizer_of(pre, where)
+        return pre
     if not close:
         raise BadInput(
-            f"{where}: its pre-tokenizer has no name in GGUF", hint="export a Hugging Face directory instead"
+            f"{where}: its pre-tokenizer has no name in GGUF",
+            hint="name the nearest by --pre (dbrx for tokenizers trained here); it may cut some texts elsewhere",
         )
     return (exact or close)[0]
 
