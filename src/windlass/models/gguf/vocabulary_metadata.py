@@ -109,7 +109,7 @@ def _pre_name(tokenizer: Tokenizer, where: str, pre: str | None) -> str:
     if not close:
         raise BadInput(
             f"{where}: its pre-tokenizer has no name in GGUF",
-            hint="name the nearest by --pre (dbrx for tokenizers trained here); some texts may be cut elsewhere",
+            hint="name the nearest by --pre (dbrx for tokenizers trained here); texts may be cut otherwise",
         )
     return (exact or close)[0]
 
