@@ -35,6 +35,8 @@ from windlass.spec.processes import GGUF_ANSWERS
 
 DRIVER = "drivers/answer_gguf.py"
 TOKENS, WINDOW = 64, 512
+MAX_DIFFERENCE = 0.005
+"""Of the perplexities, as a share."""
 MAX_TEXT = 30_000
 """Characters of the text that are scored, about 7,500 tokens."""
 QUESTIONS = (
@@ -95,13 +97,10 @@ def prove_gguf(
 
 def is_faithful(figures: dict[str, Any]) -> bool:
     """Whether SmolLM2 was compared, and nothing that was compared differs."""
-    same = [figures["smollm2_same_tokens"], figures["gemma3_same_tokens"] or figures["prompts"]]
-    near = abs(figures["perplexity_difference"] or 0.0) < 0.005
-    return (
-        same == [figures["prompts"]] * 2
-        and near
-        and figures["templates_equal"] in (None, figures["templates"])
-    )
+    smollm2, gemma3 = figures["smollm2_same_tokens"], figures["gemma3_same_tokens"]
+    same = smollm2 == figures["prompts"] and gemma3 in (None, figures["prompts"])
+    near = abs(figures["perplexity_difference"] or 0.0) < MAX_DIFFERENCE
+    return same and near and figures["templates_equal"] in (None, figures["templates"])
 
 
 def _compared(
