@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 import torch
@@ -24,7 +24,8 @@ from windlass.serve.gateway.text.templates import compile_template
 from windlass.spec.errors import WindlassError
 from windlass.spec.protocol.entrypoint import emit, run_entrypoint
 
-TALKS = (
+Talk = tuple[tuple[Literal["system", "user", "assistant"], str], ...]
+TALKS: tuple[Talk, ...] = (
     (("user", "Hi"),),
     (("system", "Be brief."), ("user", "Why is the sky blue? é <b>")),
     (("user", "a"), ("assistant", "b"), ("user", "c")),
@@ -84,7 +85,7 @@ def _renders_equally(source: str) -> bool:
     return all(_ours(source, talk) == _theirs(source, talk) for talk in TALKS)
 
 
-def _ours(source: str, talk: tuple[tuple[str, str], ...]) -> str | None:
+def _ours(source: str, talk: Talk) -> str | None:
     try:
         turns = [ChatMessage(role=role, content=content) for role, content in talk]
         return compile_template(source, where="template", special=SPECIAL).render(turns)
@@ -92,7 +93,7 @@ def _ours(source: str, talk: tuple[tuple[str, str], ...]) -> str | None:
         return None
 
 
-def _theirs(source: str, talk: tuple[tuple[str, str], ...]) -> str | None:
+def _theirs(source: str, talk: Talk) -> str | None:
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     turns = [{"role": role, "content": content} for role, content in talk]

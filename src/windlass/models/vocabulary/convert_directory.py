@@ -85,7 +85,7 @@ def _surround(
         token = settings.get(f"{name}_token") or default
         token = token.get("content") if isinstance(token, Mapping) else token
         wanted = bool(settings.get(f"add_{name}_token", wanted))
-        return (token, ids[token]) if wanted and token in ids else None
+        return (token, ids[token]) if wanted and isinstance(token, str) and token in ids else None
 
     first, last = named("bos", "<s>", wanted=begins), named("eos", "</s>", wanted=False)
     if first or last:
