@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -72,6 +72,7 @@ class Version:
             "precision": self.precision,
             "metrics": lineage.get("metrics"),
             "adapter_of": self.manifest.meta.get("adapter_of"),
+            "origin": self.manifest.meta.get("origin"),
             "digest": self.manifest.digest,
             "bytes": self.manifest.bytes,
             "registered": self.registered,
@@ -126,8 +127,8 @@ class Registry:
         there = ", ".join(str(v.number) for v in versions)
         raise NotFound(f"{name} has no version {wanted}", hint=f"versions: {there}")
 
-    def register(self, name: str, source: Path) -> Version:
-        """Copy a finished model directory in as the next version."""
+    def register(self, name: str, source: Path, *, origin: Mapping[str, Any] | None = None) -> Version:
+        """Copy a finished model directory in as the next version; `origin` is what it was imported from."""
         check_name(name)
         manifest = verify(StoreDir(source))
         with locked(self.root / name / ".lock", f"the registry of {name}"):
@@ -139,7 +140,8 @@ class Registry:
                 with (source / file).open("rb") as read, writer.writing(file) as write:
                     shutil.copyfileobj(read, write, 1 << 20)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            writer.commit({**manifest.meta, "name": name, "version": number, "registered": now})
+            meta = {**manifest.meta, "name": name, "version": number, "registered": now}
+            writer.commit(meta if origin is None else {**meta, "origin": dict(origin)})
             StoreDir(self.root / name).write("last", str(number).encode())
         return self.find(f"{name}@{number}")
 

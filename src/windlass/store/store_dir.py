@@ -21,7 +21,9 @@ from typing import IO, Any
 
 from windlass.spec.errors import BadInput, NotFound, StoreFailed, WindlassError
 
-EXTRAS = {"s3": "s3", "s3a": "s3", "oss": "oss", "gs": "gcs", "gcs": "gcs"}
+EXTRAS = {
+    "s3": "s3", "s3a": "s3", "oss": "oss", "gs": "gcs", "gcs": "gcs", "http": "hub", "https": "hub",
+}  # fmt: skip
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "oss", "memory", "webhdfs"})
 """Protocols whose puts are atomic without an fsspec transaction."""
 DIALECTS = {"oss": ("windlass.store.on_oss", "Oss"), "webhdfs": ("windlass.store.on_webhdfs", "WebHdfs")}
@@ -181,6 +183,21 @@ def find(source: str) -> list[StoredFile]:
         StoredFile(_whole_url(fs, source, p), int(info.get("size") or 0), _mark(info))
         for p, info in sorted(found.items())
     ]
+
+
+def stat(url: str) -> StoredFile:
+    """Look up one file at any URL, without listing what is around it."""
+    fs, path = _resolve(url)
+    with translate_os_errors(url):
+        try:
+            info = fs.info(path)
+        except FileNotFoundError as error:
+            # fsspec says so of any HTTP request that failed, even where no server answered.
+            cause = error.__cause__
+            if isinstance(cause, _foreign_errors()) and getattr(cause, "status", None) not in (404, 410):
+                raise cause from None
+            raise
+    return StoredFile(url, int(info.get("size") or 0), _mark(info))
 
 
 def load_library(url: str) -> None:

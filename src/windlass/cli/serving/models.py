@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 from pathlib import Path
 
 from windlass.cli.home import add_home, home_of
+from windlass.cli.serving.models_import import configure_import, run_import
 from windlass.cli.serving.models_near import configure_near, run_near
 from windlass.cli.terminal import print_json, print_table
 from windlass.registry.compress import WEIGHTS, CompressRequest, compress
-from windlass.registry.import_export import (
-    convert,
-    find_gguf,
-    give_arpa,
-    give_gguf,
-    is_arpa,
-    take_adapter,
-    take_arpa,
-    take_gguf,
-)
+from windlass.registry.import_export import convert, give_arpa, give_gguf, is_arpa
 from windlass.registry.versions import Registry, Version, resolve_model
 from windlass.runs.progress_line import ProgressLine
-from windlass.spec.errors import BadInput, InUse, NotFound
+from windlass.spec.errors import BadInput, InUse
 from windlass.spec.units import format_bytes, format_count
 from windlass.store.manifest import verify
 from windlass.store.store_dir import StoreDir
@@ -33,6 +24,7 @@ examples:
   windlass models list
   windlass models import path/to/huggingface-model --name base
   windlass models import chat.Q4_K_M.gguf --name chat a model as llama.cpp runs it
+  windlass models import hf:Qwen/Qwen3-0.6B           from the Hugging Face Hub; ms: from ModelScope
   windlass models import words.arpa.gz --name words   an n-gram model as KenLM or SRILM writes it
   windlass models export words out.arpa               and back
   windlass models export chat out.gguf --type q4_k    a file for llama.cpp
@@ -45,7 +37,6 @@ examples:
 """
 
 
-DTYPES = ("auto", "float32", "float16", "bfloat16")
 GGUF_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k")
 COMPRESS_EPILOG = """\
 Without --calibrate, int4 is calibrated on the training part of the model's own corpus, if it exists here.
@@ -64,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, action, purpose in (
         ("list", run_list, "list models and their versions"),
         ("show", run_show, "show a version: sizes, metrics, lineage"),
-        ("import", run_import, "register a Hugging Face directory, a GGUF file, or an ARPA file"),
+        ("import", run_import, "register a model from a directory, file, archive, URL or hub"),
         ("export", run_export, "write a version as a Hugging Face directory, a GGUF file, or an ARPA file"),
         ("near", run_near, "list the tokens with the nearest embedding vectors"),
         ("compress", run_compress, "quantise a model and measure the loss of quality"),
@@ -72,24 +63,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("rollback", run_rollback, "make @previous @prod again"),
         ("delete", run_delete, "remove a version that nothing uses"),
     ):
-        verb = verbs.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        verb = verbs.add_parser(
+            name,
+            help=purpose,
+            description=purpose[0].upper() + purpose[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == "import":
-            verb.add_argument(
-                "source",
-                type=Path,
-                metavar="SOURCE",
-                help="a directory with config.json, *.safetensors, tokenizer.json; "
-                "or a file .gguf, .arpa, .arpa.gz",
-            )
-            verb.add_argument("--name", help="name to register under (default: the directory's)")
-            verb.add_argument("--adapter-of", metavar="MODEL", help="import a LoRA adapter (PEFT) of MODEL")
-            verb.add_argument(
-                "--dtype",
-                choices=DTYPES,
-                default="auto",
-                help="type of the weights of a GGUF file (default: the file's; float32 for quantised ones, "
-                "bfloat16 above a billion weights)",
-            )
+            configure_import(verb)
         elif name != "list":
             verb.add_argument("model", metavar="MODEL", help="NAME, NAME@VERSION or NAME@ALIAS")
         if name == "export":
@@ -160,41 +141,6 @@ def run_show(args: argparse.Namespace) -> int:
     version = Registry(home_of(args)).find(args.model)
     print_json({**version.facts(), "lineage": version.lineage, "files": sorted(version.manifest.files)})
     return 0
-
-
-def run_import(args: argparse.Namespace) -> int:
-    home = home_of(args)
-    arpa, gguf = is_arpa(args.source), find_gguf(args.source)
-    is_one_file = arpa or args.source.name.endswith(".gguf")
-    if not (args.source.is_file() if is_one_file else args.source.is_dir()):
-        what = "file" if is_one_file else "directory"
-        raise NotFound(
-            f"{args.source}: no such {what}",
-            hint="give a directory with config.json and *.safetensors, or a file .gguf",
-        )
-    if is_one_file and args.adapter_of is not None:
-        raise BadInput(f"{args.source}: a model is not an adapter", hint="leave out --adapter-of")
-    if args.dtype != "auto" and gguf is None:
-        raise BadInput("--dtype is for GGUF files", hint="weights of a directory keep their type")
-    home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix="import-") as scratch:
-        made = Path(scratch) / "model"
-        if arpa:
-            take_arpa(args.source.resolve(), made, home / "logs")
-        elif gguf is not None:
-            take_gguf(gguf.resolve(), made, home / "logs", dtype=args.dtype)
-        elif args.adapter_of is None:
-            convert(args.source.resolve(), made, home / "logs", dequantise=args.dequantise)
-        else:
-            name, base, _ = resolve_model(home, args.adapter_of)
-            take_adapter(args.source.resolve(), base, name, made, home / "logs")
-        version = Registry(home).register(args.name or _name_of(args.source), made)
-    return _print_alias(args, version, "registered as")
-
-
-def _name_of(source: Path) -> str:
-    """Name a model after its directory, or after its file without the suffix."""
-    return source.resolve().name.lower().removesuffix(".gz").removesuffix(".arpa").removesuffix(".gguf")
 
 
 def run_export(args: argparse.Namespace) -> int:
