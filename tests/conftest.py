@@ -28,7 +28,7 @@ from windlass.store.database import sqlite_url
 settings.register_profile("windlass", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("windlass")
 
-pytest_plugins = ["leftovers", "summary"]
+pytest_plugins = ["leftovers", "packaged_models", "summary"]
 
 PASSWORD = "s3cret@:/%pass"
 ACCOUNT = "postgres"

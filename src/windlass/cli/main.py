@@ -31,6 +31,7 @@ VERBS = {
     "simulate": "simulate a day of a large fleet with the real scheduler and autoscaler",
     "eval": "measure loss, perplexity and bits per byte of a model",
     "generate": "continue a text",
+    "chat": "talk to a model in the terminal",
     "tag": "tag each token of a text with its hidden state (HMM models)",
     "models": "list, show, import, export, promote, roll back and delete models",
     "serve": "serve models over HTTP with OpenAI's API",
@@ -52,7 +53,7 @@ VERBS = {
 GROUPS = {
     "training": ("up", "init", "corpus", "train", "jobs", "eval", "generate", "tag"),
     "planning": ("plan", "probe"),
-    "serving": ("models", "serve", "rollout", "keys", "limits", "tenants", "audit-log"),
+    "serving": ("models", "chat", "serve", "rollout", "keys", "limits", "tenants", "audit-log"),
     "operations": ("kubernetes", "cluster", "control", "sites", "backup", "restore"),
     "lab": ("prove", "chaos", "bench", "simulate"),
     "complete": ("complete", "completion"),
@@ -62,6 +63,7 @@ GROUPS = {
 EPILOG = """\
 examples:
   windlass up --minutes 3                 train a small model on this machine and serve it
+  windlass chat smollm2                   talk to a small chat model, fetched when first used
   windlass init job.toml && windlass train job.toml
   windlass serve NAME                     serve a registered model
 

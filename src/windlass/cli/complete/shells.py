@@ -57,6 +57,7 @@ def names_for(text: str, cursor: int | None, home: str | None = None) -> dict[st
         "JOB.toml": jobs,
         "FILE.toml": jobs,
         "FILE": plain,
+        "SOURCE": plain,
         "PATH": plain,
         "DIR": [each for each in plain if each.endswith("/")],
         "DIRECTORY": [each for each in plain if each.endswith("/")],
