@@ -129,7 +129,7 @@ def test_a_full_disk(windlass: Run, folder: Path, small_disk: Path) -> None:
         (["eval", "nobody"], "no model 'nobody'"),
         (["serve", "nobody@x"], "no model 'nobody'"),
         (["models", "promote", "nobody"], "no model 'nobody'"),
-        (["models", "import", "absent"], "no such directory"),
+        (["models", "import", "absent"], "no such file or directory"),
         (["up", "--minutes", "0"], "--minutes"),
         (["up", "--minutes", "nan"], "--minutes"),
         (["up", "--model", "huge"], "huge"),
