@@ -129,7 +129,7 @@ def main(argv: list[str]) -> int:
     wanted = {name for name in parser.parse_args(argv).families.split(",") if name}
     import transformers
 
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     cases = [case for case in CASES if not wanted or wanted & {case.name, case.name.partition(",")[0]}]
     for result in prove_cases(cases):

@@ -83,7 +83,7 @@ def _surround(
 
     def named(name: str, default: str, *, wanted: bool) -> tuple[str, int] | None:
         token = settings.get(f"{name}_token") or default
-        token = token.get("content") if isinstance(token, Mapping) else token
+        token = str(token.get("content") if isinstance(token, Mapping) else token)
         wanted = bool(settings.get(f"add_{name}_token", wanted))
         return (token, ids[token]) if wanted and isinstance(token, str) and token in ids else None
 
