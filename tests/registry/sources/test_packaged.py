@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +92,21 @@ def test_the_digest_in_the_table_is_that_of_the_real_file(smollm2_gguf: Path) ->
 
     with smollm2_gguf.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == PACKAGED[0].sha256
+
+
+@pytest.mark.slow
+def test_smollm2_answers_a_question_after_one_command(smollm2_gguf: Path, tmp_path: Path) -> None:
+    def up() -> dict[str, Any]:
+        command = [sys.executable, "-m", "windlass.cli", "up", "--model", "smollm2", "--once", "--json"]
+        done = subprocess.run(
+            [*command, "--home", str(tmp_path)], capture_output=True, text=True, timeout=500, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    first = up()
+    assert (first["model"], first["text"]) == ("smollm2@1", "The capital of France is Paris.")
+    assert up()["model"] == "smollm2@1"  # imported once
+    assert not list(tmp_path.glob("import-*"))
+    assert not list((tmp_path / "cache" / "downloads").glob("*/*"))
