@@ -52,7 +52,7 @@ def _source(model: LanguageModel, name: str) -> str:
     module = name.removesuffix(".weight")
     part, _, last = module.rpartition(".")
     other = f"{part}.{SHARED.get(last, last)}"
-    return other if hasattr(model.get_submodule(part), SHARED.get(last, last)) else module
+    return other if other in dict(model.named_modules()) else module
 
 
 class _Sum:
