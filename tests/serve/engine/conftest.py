@@ -23,7 +23,7 @@ from windlass.models.build import build
 from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
 from windlass.models.recurrent_state import Ids, Scores, States, Statistical, load_statistical
-from windlass.models.weights import ModelWeights, load_weights
+from windlass.models.weights import Float, ModelWeights, load_weights
 from windlass.serve.engine.native import library
 from windlass.serve.engine.native_runner import NativeRunner
 from windlass.serve.engine.runner import Runner
@@ -31,12 +31,21 @@ from windlass.serve.engine.speculative import StepCosts
 from windlass.serve.engine.state_runner import StateRunner
 from windlass.serve.engine.step import Answer, Engine, EngineSettings
 from windlass.spec.protocol.wire import Tokens
-from windlass.spec.shape import BertShape, DecoderShape, HmmShape, MlpShape, NgramShape, RopeScaling
+from windlass.spec.shape import (
+    BertShape,
+    DecoderShape,
+    HmmShape,
+    MlpShape,
+    Network,
+    NgramShape,
+    RopeScaling,
+)
 
 BLOCKS = 64
 STRETCHED = RopeScaling(factor=4.0, original_context=32)
 PLAIN: dict[str, Any] = {"vocabulary": 101, "context": 200, "layers": 2}
-SHAPES = {
+SMALL: dict[str, Any] = {**PLAIN, "width": 32, "heads": 4, "kv_heads": 2, "ffn_width": 44}
+SHAPES: dict[str, Network] = {
     "llama": DecoderShape(**PLAIN, width=48, heads=6, kv_heads=2, ffn_width=72),
     "tied": DecoderShape(
         **PLAIN, width=40, heads=4, kv_heads=4, ffn_width=61, tied=True, rope_scaling=STRETCHED
@@ -50,9 +59,38 @@ SHAPES = {
         **PLAIN, width=1024, heads=2, kv_heads=2, explicit_head_width=8, ffn_width=1024
     ),
     "gpt2": DecoderShape(family="gpt2", **PLAIN, width=36, heads=3, ffn_width=50),
+    "qwen2": DecoderShape(family="qwen2", **SMALL, window=37, window_layers=(1,)),
+    "qwen3": DecoderShape(family="qwen3", **SMALL, explicit_head_width=12),
+    "gemma2": DecoderShape(
+        family="gemma2", **SMALL, window=5, window_layers=(0,), attention_scale=0.2, attention_softcap=4.0,
+        logit_softcap=9.0,
+    ),
+    "gemma3": DecoderShape(
+        family="gemma3", **SMALL, window=21, window_layers=(0,), attention_scale=0.2, rope_theta=50000.0,
+        rope_scaling=RopeScaling(kind="linear", factor=2.0, original_context=200),
+    ),
+    "phi": DecoderShape(family="phi", **SMALL),
+    "olmo2": DecoderShape(family="olmo2", **SMALL),
+    "smollm3": DecoderShape(family="smollm3", **SMALL, unrotated_layers=(1,)),
+    "stablelm": DecoderShape(family="stablelm", **SMALL, qkv_bias=True, rotary_share=0.5),
+    "granite": DecoderShape(
+        family="granite", **SMALL, embedding_scale=6.0, residual_scale=0.3, attention_scale=0.2,
+        logit_scale=0.25,
+    ),
+    "starcoder2": DecoderShape(family="starcoder2", **SMALL, window=16),
+    "gpt_neox": DecoderShape(family="gpt_neox", **SMALL | {"kv_heads": 4}, rotary_share=0.5),
+    "falcon": DecoderShape(family="falcon", **SMALL, shared_norm=True),
+    "sinks": DecoderShape(
+        **SMALL, sinks=True, window=40, window_layers=(1,), activation="clamped_swiglu", ffn_bias=True,
+        norm="layer",
+    ),
+    "relu": DecoderShape(**SMALL, activation="relu", gated=False, attention_softcap=4.0, sinks=True),
+    "relu2": DecoderShape(**SMALL, activation="relu2", gated=False),
     "bert": BertShape(**PLAIN, width=36, heads=3, ffn_width=50),
     "letters": DecoderShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),
-}
+}  # fmt: skip
+UNSTORED = ("sinks", "relu", "relu2")
+"""Shapes that no config.json can say."""
 STATISTICAL = ("fading", "ngram", "hmm", "mlp")
 VOCABULARY = 101
 MORE_IS_CHEAPER = StepCosts({1: 1.0, 1000: 0.5})
@@ -149,9 +187,26 @@ def directory(
     return stored
 
 
+class HeldWeights(ModelWeights):
+    """The weights of a model in memory, for features that no config.json says together."""
+
+    precision = "float32"
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.shape, self.sizes = model.shape, model.shape.weight_sizes()
+        self._model = model
+
+    def get(self, name: str) -> Float:
+        return Float(self._model.get_parameter(name).detach().numpy())
+
+
 @pytest.fixture(scope="session")
-def weights(directory: Callable[[str], Path]) -> Callable[[str], ModelWeights]:
-    return functools.cache(lambda name: load_weights(directory(name)))
+def weights(
+    directory: Callable[[str], Path], model: Callable[[str], LanguageModel]
+) -> Callable[[str], ModelWeights]:
+    return functools.cache(
+        lambda name: HeldWeights(model(name)) if name in UNSTORED else load_weights(directory(name))
+    )
 
 
 def write_ngram(folder: Path) -> Path:

@@ -26,6 +26,11 @@ PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 ALONE = EngineSettings(slots=1, shares_prefixes=False)
 VOCABULARY = 101
 NETWORKS = ("llama", "llama", "tied", "gpt2")
+FEATURED = (
+    "qwen2", "qwen3", "gemma2", "gemma3", "phi", "olmo2", "smollm3", "stablelm", "granite", "starcoder2",
+    "gpt_neox", "falcon", "sinks", "relu", "relu2",
+)  # fmt: skip
+"""Shapes with features that Llama and GPT-2 lack."""
 
 Engines = Callable[..., Engine]
 Drain = Callable[[Engine], dict[str, list[Answer]]]
@@ -115,6 +120,22 @@ def compare(seed: int, engine: Engines, drain: Drain, names: Sequence[str] = NET
 @pytest.mark.parametrize("seed", range(12))
 def test_company_and_schedule_do_not_change_an_answer(seed: int, engine: Engines, drain: Drain) -> None:
     compare(seed, engine, drain)
+
+
+@pytest.mark.parametrize("name", FEATURED)
+def test_company_and_schedule_do_not_change_an_answer_of_a_model_with_other_features(
+    name: str, engine: Engines, drain: Drain
+) -> None:
+    compare(600 + FEATURED.index(name), engine, drain, (name,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FEATURED)
+@pytest.mark.parametrize("seed", range(700, 710))
+def test_company_and_schedule_do_not_change_any_answer_of_a_model_with_other_features(
+    name: str, seed: int, engine: Engines, drain: Drain
+) -> None:
+    compare(seed, engine, drain, (name,))
 
 
 @pytest.mark.parametrize("name", ["fading", "ngram", "hmm", "mlp"])

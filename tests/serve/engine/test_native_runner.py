@@ -27,6 +27,11 @@ from windlass.spec.shape import DecoderShape
 FAMILIES = ("llama", "tied", "wide heads", "gpt2")
 SIZES = ("48 channels", "136 channels", "1024 wide")
 """Shapes that take other ways through the kernels."""
+FEATURED = (
+    "qwen2", "qwen3", "gemma2", "gemma3", "phi", "olmo2", "smollm3", "stablelm", "granite", "starcoder2",
+    "gpt_neox", "falcon", "sinks", "relu", "relu2",
+)  # fmt: skip
+"""Shapes with features that Llama and GPT-2 lack."""
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 TOKENS = np.random.default_rng(5).integers(0, 101, 200).tolist()
 TABLES = np.random.default_rng(6).permutation(64)[:52].astype(np.int32).reshape(4, 13)
@@ -58,7 +63,7 @@ def distance(got: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *SIZES])
+@pytest.mark.parametrize("name", [*FAMILIES, *SIZES, *FEATURED])
 def test_scores_and_states_are_those_of_the_torch_model(name: str, model: Models, runner: Runners) -> None:
     got = runner(name).run([Span(2, 0, TOKENS, outs=200)], TABLES, hidden=True)
     logits_TV, hidden_TD = states(model(name), TOKENS)
@@ -68,16 +73,16 @@ def test_scores_and_states_are_those_of_the_torch_model(name: str, model: Models
     assert distance(got.hidden_TD, hidden_TD) < bound
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *FEATURED])
 def test_keys_in_half_the_memory_give_nearly_the_same(name: str, model: Models, runner: Runners) -> None:
     logits_TV, _ = states(model(name), TOKENS)
     assert distance(scores(runner(name, half=True), TOKENS), logits_TV) < 3e-3
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *FEATURED])
 def test_bfloat16_weights_are_the_torch_models_rounded(name: str, model: Models, runner: Runners) -> None:
     rounded = copied(model(name))
-    head = "head.weight" if name in ("llama", "wide heads") else "embedding.weight"
+    head = "embedding.weight" if rounded.shape.tied else "head.weight"
     with torch.no_grad():
         for key, weight in rounded.named_parameters():
             if key == head or (key.startswith("layers.") and weight.ndim == 2):
@@ -87,7 +92,7 @@ def test_bfloat16_weights_are_the_torch_models_rounded(name: str, model: Models,
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("int8", 0.15), ("int4", 0.6)])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *FEATURED])
 def test_integer_weights_give_scores_that_are_close(
     name: str, precision: str, bound: float, model: Models, runner: Runners
 ) -> None:
@@ -105,9 +110,18 @@ def test_a_token_gets_the_same_bits_in_any_chunk_and_company(
     expect_the_same_bits(runner(name, precision=precision, half=half))
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_a_token_gets_the_same_bits_in_models_of_other_sizes(name: str, runner: Runners) -> None:
+@pytest.mark.parametrize("name", [*SIZES, *FEATURED])
+def test_a_token_gets_the_same_bits_in_models_of_other_sizes_and_features(name: str, runner: Runners) -> None:
     expect_the_same_bits(runner(name, half=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", FEATURED)
+def test_a_token_gets_the_same_bits_whatever_the_features_and_the_precision(
+    name: str, precision: str, runner: Runners
+) -> None:
+    expect_the_same_bits(runner(name, precision=precision))
 
 
 def expect_the_same_bits(one: NativeRunner) -> None:
@@ -160,7 +174,7 @@ def merged(model: LanguageModel, adapter: Adapter) -> LanguageModel:
     return copy
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *FEATURED])
 def test_an_adapter_computes_what_the_merged_model_does(
     name: str, shared: ctypes.CDLL, model: Models, weights: Callable[[str], ModelWeights]
 ) -> None:
@@ -208,13 +222,33 @@ def test_integers_cannot_become_others(
         NativeRunner(shared, Stored(), blocks=64, threads=1, precision=asked)  # type: ignore[arg-type]
 
 
+def with_a_damaged_token(
+    name: str, shared: ctypes.CDLL, model: Models, folder: Path, token: int = 7
+) -> NativeRunner:
+    broken = copied(model(name))
+    with torch.no_grad():
+        broken.embedding.weight[token] = torch.nan  # type: ignore[union-attr, operator]
+    save_model(broken, folder / "broken")
+    return NativeRunner(shared, load_weights(folder / "broken"), blocks=64, threads=1)
+
+
+def test_a_damaged_token_spoils_nothing_that_no_window_shows_it_to(
+    shared: ctypes.CDLL, model: Models, tmp_path: Path
+) -> None:
+    """Each of two layers with a window of 16 passes it on to the 15 tokens after."""
+    one = with_a_damaged_token("starcoder2", shared, model, tmp_path)
+    clean = [token if token != 7 else 8 for token in TOKENS[:100]]
+    wanted = scores(one, clean)
+    for place in (0, 9, 15, 16, 20):
+        got = scores(one, [*clean[:place], 7, *clean[place + 1 :]])
+        assert np.isnan(got[place : place + 31]).all()
+        assert np.array_equal(got[:place], wanted[:place])
+        assert np.array_equal(got[place + 31 :], wanted[place + 31 :])
+
+
 def test_a_damaged_token_spoils_nothing_before_it(shared: ctypes.CDLL, model: Models, tmp_path: Path) -> None:
     """What comes before a token in its sequence may be shared with others, or be the token to answer with."""
-    broken = copied(model("llama"))
-    with torch.no_grad():
-        broken.embedding.weight[7] = torch.nan  # type: ignore[union-attr, operator]
-    save_model(broken, tmp_path / "broken")
-    one = NativeRunner(shared, load_weights(tmp_path / "broken"), blocks=64, threads=1)
+    one = with_a_damaged_token("llama", shared, model, tmp_path)
     clean = [token for token in TOKENS if token != 7][:BLOCK_TOKENS]
     wanted = scores(one, clean)
     for place in range(1, BLOCK_TOKENS):

@@ -5,16 +5,24 @@ from __future__ import annotations
 import ctypes
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.native_loader import open_library
+from windlass.spec.decoder import Activation
 
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
 MIX, OUT, UP, DOWN = range(4)
 """The places of a layer's matrices: q, k and v as one; output; gate and up as one; down."""
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+"""In the order of native/layers.h."""
+NORMS = (
+    "attention_norm", "ffn_norm", "attention_post_norm", "ffn_post_norm", "attention.query_norm",
+    "attention.key_norm",
+)  # fmt: skip
+"""The norms that a layer may have, in the order of native/model.h."""
 
 _POINTER = ctypes.c_void_p
 _INT = ctypes.c_int
@@ -28,7 +36,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "windlass_model_free": (None, [_POINTER]),
     "windlass_layer_matrix": (None, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
     "windlass_layer_norm": (None, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
-    "windlass_ends": (None, [_POINTER] * 7),
+    "windlass_layer_attention": (None, [_POINTER, _INT, _INT, ctypes.c_float, _POINTER, _INT]),
+    "windlass_ends": (None, [_POINTER] * 8),
     "windlass_adapter_new": (_POINTER, [_POINTER]),
     "windlass_adapter_delta": (None, [_POINTER, _INT, _INT, _INT, _POINTER, _POINTER]),
     "windlass_adapter_free": (None, [_POINTER]),
@@ -46,11 +55,17 @@ class Config(ctypes.Structure):
         *(
             (name, _INT)
             for name in (
-                "family", "layers", "width", "heads", "kv_heads", "head_width", "ffn_width", "vocabulary",
-                "context",
+                "layers", "width", "heads", "kv_heads", "head_width", "ffn_width", "vocabulary", "context",
+                "subtracts_mean", "activation", "is_gated", "is_parallel", "norms_heads", "tables", "pairs",
             )
         ),
-        ("epsilon", ctypes.c_float),
+        *(
+            (name, ctypes.c_float)
+            for name in (
+                "epsilon", "attention_scale", "embedding_scale", "residual_scale", "logit_scale",
+                "logit_softcap",
+            )
+        ),
         ("half_keys", _INT),
         ("blocks", _INT),
     )  # fmt: skip

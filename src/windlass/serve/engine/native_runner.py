@@ -15,7 +15,19 @@ from numpy.typing import NDArray
 from windlass.models.rotary import rotary_tables
 from windlass.models.weights import Float, Grouped, ModelWeights
 from windlass.serve.engine.adapters import Adapter
-from windlass.serve.engine.native import DOWN, MIX, OUT, UP, Batch, Config, Matrix, ThreadPool, at
+from windlass.serve.engine.native import (
+    ACTIVATIONS,
+    DOWN,
+    MIX,
+    NORMS,
+    OUT,
+    UP,
+    Batch,
+    Config,
+    Matrix,
+    ThreadPool,
+    at,
+)  # fmt: skip
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
 from windlass.spec.errors import BadInput
@@ -25,19 +37,13 @@ from windlass.spec.shape import DecoderShape
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 BITS = {"int8": 8, "int4": 4}
 MAX_RANK = 256
-SIZES = (
-    "vocabulary", "context", "layers", "width", "heads", "kv_heads", "ffn_width", "explicit_head_width",
-    "tied", "norm_epsilon", "rope_theta", "rope_scaling",
-)  # fmt: skip
-"""In these the models that the library computes may differ."""
-
 PARTS = {
     MIX: ("attention.query", "attention.key", "attention.value"),
     OUT: ("attention.output",),
     UP: ("ffn.gate", "ffn.up"),
     DOWN: ("ffn.down",),
 }
-"""The matrices that are concatenated by rows in each place; gpt2 has no gate."""
+"""The matrices that are concatenated by rows in each place; not all families have a gate."""
 
 
 class NativeRunner:
@@ -108,17 +114,10 @@ class NativeRunner:
             self._shared.windlass_model_free(self._model)
 
     def _sizes(self, blocks: int, half: bool) -> tuple[Any, int | None, int | None]:
-        shape = self.shape
-        config = Config(
-            int(shape.positions == "learned"), shape.layers, shape.width, shape.heads, shape.kv_heads,
-            shape.head_width, shape.ffn_width, shape.vocabulary, shape.context,
-            shape.norm_epsilon, int(half), blocks,
-        )  # fmt: skip
-        if shape.positions == "learned":
-            return ctypes.byref(config), None, None
-        cosines, sines = rotary_tables(shape)
-        self._kept += [cosines, sines]
-        return ctypes.byref(config), at(cosines), at(sines)
+        tables = _angles(self.shape)
+        self._kept.append(tables)
+        config = _config(self.shape, 0 if tables is None else len(tables[0]), blocks, half)
+        return ctypes.byref(config), *((None, None) if tables is None else map(at, tables))
 
     def _load_layer(self, weights: ModelWeights, layer: int) -> None:
         for place, names in PARTS.items():
@@ -128,10 +127,14 @@ class NativeRunner:
             matrix = self._packed([weights.get(f"{name}.weight") for name in there])
             bias = self._vector(weights, *(f"{name}.bias" for name in there))
             self._shared.windlass_layer_matrix(self._model, layer, place, matrix.handle, at(bias))
-        for which, name in enumerate(("attention_norm", "ffn_norm")):
-            norm = f"layers.{layer}.{name}"
-            weight, bias = self._vector(weights, f"{norm}.weight"), self._vector(weights, f"{norm}.bias")
+        for which, name in enumerate(NORMS):
+            weight, bias = self._norm(weights, f"layers.{layer}.{name}")
             self._shared.windlass_layer_norm(self._model, layer, which, at(weight), at(bias))
+        sinks = self._vector(weights, f"layers.{layer}.attention.sinks")
+        self._shared.windlass_layer_attention(
+            self._model, layer, self.shape.window_of(layer) or 0, self.shape.attention_softcap or 0.0,
+            at(sinks), _table_of(self.shape, layer),
+        )  # fmt: skip
 
     def _load_ends(self, weights: ModelWeights) -> None:
         head = self._packed([weights.get(weights.head_name)], head=True)
@@ -141,10 +144,11 @@ class NativeRunner:
             self._kept.append(table)
         is_half = table is not None and table.dtype == np.uint16
         positions = self._vector(weights, "positions.weight")
-        weight, bias = self._vector(weights, "norm.weight"), self._vector(weights, "norm.bias")
+        head_bias = self._vector(weights, "head.bias")
+        weight, bias = self._norm(weights, "norm")
         self._shared.windlass_ends(
             self._model, head.handle, None if is_half else at(table), at(table) if is_half else None,
-            at(positions), at(weight), at(bias),
+            at(positions), at(head_bias), at(weight), at(bias),
         )  # fmt: skip
 
     def _packed(self, parts: list[Float | Grouped], *, head: bool = False) -> Matrix:
@@ -152,6 +156,15 @@ class NativeRunner:
         matrix = _pack(self._shared, parts, "int8" if head and self.precision == "int4" else self.precision)
         self._kept.append(matrix)
         return matrix
+
+    def _norm(
+        self, weights: ModelWeights, name: str
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """Return the scale and the bias of a norm."""
+        weight = self._vector(weights, f"{name}.weight")
+        if weight is not None and self.shape.norm_offset:
+            weight += np.float32(1)
+        return weight, self._vector(weights, f"{name}.bias")
 
     def _vector(self, weights: ModelWeights, *names: str) -> NDArray[np.float32] | None:
         """Return small weights as float32, kept alive with the model; None if the family has none."""
@@ -198,18 +211,42 @@ class NativeRunner:
 
 def missing_feature(shape: DecoderShape) -> str | None:
     """Name a feature of a model that the native library does not compute, if there is one."""
-    for family in ("llama", "gpt2"):
-        sizes = {name: getattr(shape, name) for name in SIZES if name not in FEATURES[family]}
-        alike = DecoderShape(family=family, **sizes)
-        differing = [
-            name for name in DecoderShape.model_fields
-            if name != "family" and getattr(alike, name) != getattr(shape, name)
-        ]  # fmt: skip
-        if not differing:
-            return None
-        if family == ("gpt2" if shape.positions == "learned" else "llama"):
-            found = differing[0]
-    return found
+    if shape.experts:
+        return "experts"
+    if shape.residual == "parallel" and shape.norm_placement != "before":
+        return "norm_placement"
+    return None
+
+
+def _config(shape: DecoderShape, tables: int, blocks: int, half: bool) -> Config:
+    scale = shape.attention_scale
+    return Config(
+        shape.layers, shape.width, shape.heads, shape.kv_heads, shape.head_width, shape.ffn_width,
+        shape.vocabulary, shape.context, int(shape.norm == "layer"), ACTIVATIONS.index(shape.activation),
+        int(shape.gated), int(shape.residual == "parallel"), int(shape.query_key_norm == "head"),
+        tables, shape.rotary_width // 2 if tables else 0,
+        shape.norm_epsilon, np.float32(1) / np.sqrt(np.float32(shape.head_width)) if scale is None else scale,
+        shape.embedding_scale, shape.residual_scale, shape.logit_scale, shape.logit_softcap or 0.0,
+        int(half), blocks,
+    )  # fmt: skip
+
+
+def _angles(shape: DecoderShape) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+    """Return the tables of cosines and of sines: of all layers, and of those with a window if they differ."""
+    if shape.positions == "learned":
+        return None
+    tables = [rotary_tables(shape)]
+    if shape.window_theta is not None:
+        tables.append(rotary_tables(shape, windowed=True))
+    cosines, sines = (np.stack(found).astype(np.float32) for found in zip(*tables, strict=True))
+    return cosines, sines
+
+
+def _table_of(shape: DecoderShape, layer: int) -> int:
+    """Return the number of the table that turns a layer's queries and keys; -1: none."""
+    if shape.positions == "learned" or layer in shape.unrotated_layers:
+        return -1
+    return int(shape.window_theta is not None and shape.window_of(layer) is not None)
 
 
 def _precision(stored: str, requested: str | None) -> str:

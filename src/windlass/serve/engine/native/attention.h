@@ -3,7 +3,9 @@
 // A block holds, for one layer and each key/value head, the keys as [channel][16 tokens] and the values as
 // [16 tokens][channel]: both products then read whole registers. A sequence owns a table of block numbers.
 // Every query goes over its keys in ascending order by itself, so a token gets the same result whether it
-// comes alone, in a chunk of a prompt, or after tokens that another request computed.
+// comes alone, in a chunk of a prompt, or after tokens that another request computed. Where a layer has a
+// window, it starts at the first block of which a query of its tile sees a key; what it may not see itself
+// adds a share of zero.
 #pragma once
 
 #include <vector>
@@ -20,6 +22,13 @@ constexpr int kBlockTokens = 16;
 struct Span {
     int row, rows, position;
     const int32_t* table;
+};
+
+// In what a layer's attention differs from a plain softmax over all keys up to the query; 0 and null: in nothing.
+struct Rule {
+    int window = 0;                // how many keys a query sees, its own among them
+    float softcap = 0.0f;          // scores become softcap * tanh(score / softcap)
+    const float* sinks = nullptr;  // for each head, one more score in the softmax, which has no value
 };
 
 struct Heads {
@@ -41,8 +50,8 @@ public:
     void put(int layer, int block, int slot, const float* key, const float* value) const;
 
     // One phase of a team: mix what each query may see. `queries` are scaled already.
-    void attend(Team& team, int layer, const std::vector<Span>& spans, const float* queries, int query_stride,
-                float* out, int out_stride) const;
+    void attend(Team& team, int layer, const std::vector<Span>& spans, const Rule& rule, const float* queries,
+                int query_stride, float* out, int out_stride) const;
 
 private:
     size_t head_size() const { return size_t(heads_.padded()) * kBlockTokens; }

@@ -71,17 +71,21 @@ void windlass_layer_matrix(Model* model, int layer, int place, const Matrix* mat
     model->layers[layer].biases[place] = bias;
 }
 void windlass_layer_norm(Model* model, int layer, int which, const float* weight, const float* bias) {
-    model->layers[layer].norm_weights[which] = weight;
-    model->layers[layer].norm_biases[which] = bias;
+    model->layers[layer].norms[which] = Norm{weight, bias};
+}
+// window: 0 for none; sinks: null for none; angles: the table that turns queries and keys, or -1.
+void windlass_layer_attention(Model* model, int layer, int window, float softcap, const float* sinks, int angles) {
+    model->layers[layer].rule = Rule{window, softcap, sinks};
+    model->layers[layer].angles = angles;
 }
 void windlass_ends(Model* model, const Matrix* head, const float* table, const uint16_t* table_halves,
-             const float* positions, const float* norm_weight, const float* norm_bias) {
+             const float* positions, const float* head_bias, const float* norm_weight, const float* norm_bias) {
     model->head = head;
     model->table = table;
     model->table_halves = table_halves;
     model->positions = positions;
-    model->norm_weight = norm_weight;
-    model->norm_bias = norm_bias;
+    model->head_bias = head_bias;
+    model->last_norm = Norm{norm_weight, norm_bias};
 }
 
 Adapter* windlass_adapter_new(const Model* model) {

@@ -76,10 +76,43 @@ inline Lanes silu(Lanes x) {
 }
 
 // GELU in its tanh form: x times the logistic function of twice the tanh's argument.
-inline Lanes gelu(Lanes x) {
+inline Lanes gelu_tanh(Lanes x) {
     Lanes cube = _mm256_mul_ps(_mm256_mul_ps(x, x), x);
     Lanes inner = _mm256_mul_ps(all(1.59576912f), fma(cube, all(0.044715f), x));
     return _mm256_div_ps(x, _mm256_add_ps(all(1.0f), exp(_mm256_sub_ps(zero(), inner))));
+}
+
+inline Lanes magnitude(Lanes x) { return _mm256_andnot_ps(all(-0.0f), x); }
+
+// GELU: x times the normal distribution up to x. Its tail is half of erfc(|x| / root of 2), by formula 7.1.26 of
+// Abramowitz and Stegun, which is within 1.5e-7.
+inline Lanes gelu(Lanes x) {
+    Lanes z = _mm256_mul_ps(magnitude(x), all(0.707106781f));
+    Lanes t = _mm256_div_ps(all(1.0f), fma(z, all(0.3275911f), all(1.0f)));
+    Lanes p = all(1.061405429f);
+    p = fma(p, t, all(-1.453152027f));
+    p = fma(p, t, all(1.421413741f));
+    p = fma(p, t, all(-0.284496736f));
+    p = fma(p, t, all(0.254829592f));
+    p = _mm256_mul_ps(p, t);
+    Lanes tail = _mm256_mul_ps(_mm256_mul_ps(all(0.5f), p), exp(_mm256_sub_ps(zero(), _mm256_mul_ps(z, z))));
+    Lanes is_negative = _mm256_cmp_ps(x, zero(), _CMP_LT_OQ);
+    return _mm256_mul_ps(x, _mm256_blendv_ps(_mm256_sub_ps(all(1.0f), tail), tail, is_negative));
+}
+
+// tanh x = 1 - 2 / (1 + e^2|x|) with the sign of x; below 0.4, where that loses digits, by its series.
+inline Lanes tanh(Lanes x) {
+    Lanes size = magnitude(x), square = _mm256_mul_ps(x, x);
+    Lanes e = exp(_mm256_add_ps(size, size));
+    Lanes far = _mm256_sub_ps(all(1.0f), _mm256_div_ps(all(2.0f), _mm256_add_ps(e, all(1.0f))));
+    far = _mm256_or_ps(far, _mm256_and_ps(x, all(-0.0f)));
+    Lanes p = all(-1382.0f / 155925.0f);
+    p = fma(p, square, all(62.0f / 2835.0f));
+    p = fma(p, square, all(-17.0f / 315.0f));
+    p = fma(p, square, all(2.0f / 15.0f));
+    p = fma(p, square, all(-1.0f / 3.0f));
+    Lanes near = fma(_mm256_mul_ps(p, square), x, x);
+    return _mm256_blendv_ps(far, near, _mm256_cmp_ps(size, all(0.4f), _CMP_LT_OQ));
 }
 
 inline int rounded_up(int value, int to) { return (value + to - 1) / to * to; }

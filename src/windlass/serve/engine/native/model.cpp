@@ -1,7 +1,6 @@
 #include "model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace windlass {
@@ -27,8 +26,9 @@ Model::Model(const Config& config, const float* cosines, const float* sines)
       layers(config.layers),
       heads_{config.heads, config.kv_heads, config.head_width},
       blocks_(make_blocks(config, heads_)) {
-    if (config.family == int(Family::kLlama)) {
-        size_t angles = size_t(config.context) * (config.head_width / 2);
+    x_stride_ = stride_of(config.width);
+    size_t angles = size_t(config.tables) * config.context * config.pairs;
+    if (angles) {
         cosines_.assign(cosines, cosines + angles);
         sines_.assign(sines, sines + angles);
     }
@@ -39,7 +39,7 @@ void Model::reserve(int rows) {
     capacity_ = std::max(rows, 2 * capacity_);
     int strides[] = {stride_of(config.width), stride_of(config.width), stride_of(mix_width()),
                      stride_of(attention_width()), stride_of(up_width()), stride_of(config.ffn_width),
-                     stride_of(kMostRank)};
+                     stride_of(kMostRank), stride_of(config.width)};
     size_t floats = 0;
     for (int stride : strides) floats += size_t(stride) * capacity_;
     kept_ = Piece<float>(floats);
@@ -64,6 +64,7 @@ void Model::reserve(int rows) {
     levels += size_t(mixed_.level_stride) * capacity_;
     inner_ = Rows{take(5), strides[5], levels, level_stride(config.ffn_width), scales_.data() + 2 * capacity_};
     low_rank_ = take(6);
+    y_ = take(7);
 }
 
 void Model::run(Team& team, const Batch& batch) {
@@ -77,51 +78,64 @@ void Model::run(Team& team, const Batch& batch) {
         adapter_of_span_.push_back(field[4]);
         for (int i = 0; i < field[1]; i++) span_of_row[field[0] + i] = s;
     }
-    const int x_stride = stride_of(config.width), mix_stride = stride_of(mix_width());
-    const int rows = batch.rows;
+    const int rows = batch.rows, mix_stride = stride_of(mix_width());
     team.run([&] {
         team.each(rows, [&](int row) { embed(batch, spans_[span_of_row[row]], row); });
         for (int l = 0; l < config.layers; l++) {
             const Layer& layer = layers[l];
-            auto norm = [&](int which, Place next) {
-                bool integers = layer.matrices[next]->is_integer();
-                team.each(rows, [&](int row) {
-                    normalise(x_ + size_t(row) * x_stride, normed_.values + size_t(row) * normed_.stride,
-                              layer.norm_weights[which], layer.norm_biases[which]);
-                    prepare(normed_, row, config.width, integers);
-                });
+            const bool direct = adds_directly(layer);
+            float* out = direct ? x_ : y_;
+            auto read_by = [&](Which norm, Place place) {
+                bool integers = layer.matrices[place]->is_integer();
+                team.each(rows, [&](int row) { read(row, layer.norms[norm], integers); });
             };
-            norm(0, kMix);
+            auto added = [&](Which norm) {
+                if (!direct) team.each(rows, [&](int row) { add(row, layer.norms[norm]); });
+            };
+            read_by(kAttentionNorm, kMix);
             apply(team, l, kMix, normed_, rows, mix_, mix_stride, Then::kStore);
             team.each(rows, [&](int row) { turn_and_keep(l, spans_[span_of_row[row]], row); });
             std::visit([&](auto& blocks) {
-                blocks.attend(team, l, spans_, mix_, mix_stride, mixed_.values, mixed_.stride);
+                blocks.attend(team, l, spans_, layer.rule, mix_, mix_stride, mixed_.values, mixed_.stride);
             }, blocks_);
             if (layer.matrices[kOut]->is_integer())
                 team.each(rows, [&](int row) { prepare(mixed_, row, attention_width(), true); });
-            apply(team, l, kOut, mixed_, rows, x_, x_stride, Then::kAdd);
-            norm(1, kUp);
+            apply(team, l, kOut, mixed_, rows, out, x_stride_, direct ? Then::kAdd : Then::kStore);
+            if (!config.is_parallel) added(kAttentionPostNorm);
+
+            // Parallel parts read the same input, which two norms may see differently.
+            if (!config.is_parallel || layer.norms[kFfnNorm]) read_by(kFfnNorm, kUp);
             apply(team, l, kUp, normed_, rows, up_, stride_of(up_width()), Then::kStore);
             bool integers = layer.matrices[kDown]->is_integer();
             team.each(rows, [&](int row) { feed(row, integers); });
-            apply(team, l, kDown, inner_, rows, x_, x_stride, Then::kAdd);
+            apply(team, l, kDown, inner_, rows, out, x_stride_, direct || config.is_parallel ? Then::kAdd : Then::kStore);
+            added(kFfnPostNorm);
         }
         if (batch.hidden)
             team.each(rows, [&](int row) {
-                normalise(x_ + size_t(row) * x_stride, batch.hidden + size_t(row) * config.width, norm_weight, norm_bias);
+                normalise_row(stream(row), batch.hidden + size_t(row) * config.width, last_norm);
             });
-        if (!batch.outs) return;
-        team.each(batch.outs, [&](int i) {
-            normalise(x_ + size_t(batch.out_rows[i]) * x_stride, normed_.values + size_t(i) * normed_.stride,
-                      norm_weight, norm_bias);
-            prepare(normed_, i, config.width, head->is_integer());
-        });
-        multiply(team, *head, normed_, batch.outs, batch.logits, config.vocabulary, nullptr, Then::kStore);
+        if (batch.outs) score(team, batch);
     });
 }
 
+// The logits of the rows in out_rows.
+void Model::score(Team& team, const Batch& batch) {
+    team.each(batch.outs, [&](int i) {
+        float* normed = normed_.values + size_t(i) * normed_.stride;
+        normalise_row(stream(batch.out_rows[i]), normed, last_norm);
+        if (config.logit_scale != 1.0f) multiply_by(normed, config.width, config.logit_scale);
+        prepare(normed_, i, config.width, head->is_integer());
+    });
+    multiply(team, *head, normed_, batch.outs, batch.logits, config.vocabulary, head_bias, Then::kStore);
+    if (config.logit_softcap > 0.0f)
+        team.each(batch.outs, [&](int i) {
+            bound(batch.logits + size_t(i) * config.vocabulary, config.vocabulary, config.logit_softcap);
+        });
+}
+
 void Model::embed(const Batch& batch, const Span& span, int row) {
-    float* to = x_ + size_t(row) * stride_of(config.width);
+    float* to = stream(row);
     int token = batch.tokens[row];
     if (table) {
         std::copy_n(table + size_t(token) * config.width, config.width, to);
@@ -137,31 +151,29 @@ void Model::embed(const Batch& batch, const Span& span, int row) {
         const float* place = positions + size_t(span.position + row - span.row) * config.width;
         for (int i = 0; i < config.width; i++) to[i] += place[i];
     }
+    if (config.embedding_scale != 1.0f) multiply_by(to, config.width, config.embedding_scale);
 }
 
-// RMSNorm, or LayerNorm where there is a bias.
-void Model::normalise(const float* from, float* to, const float* weight, const float* bias) const {
-    int width = config.width, whole = width / kLanes * kLanes;
-    float mean = 0.0f;
-    if (bias) {
-        Lanes total = zero();
-        for (int i = 0; i < whole; i += kLanes) total = _mm256_add_ps(total, load(from + i));
-        mean = sum(total);
-        for (int i = whole; i < width; i++) mean += from[i];
-        mean /= float(width);
-    }
-    Lanes squares = zero();
-    for (int i = 0; i < whole; i += kLanes) {
-        Lanes value = _mm256_sub_ps(load(from + i), all(mean));
-        squares = fma(value, value, squares);
-    }
-    float square = sum(squares);
-    for (int i = whole; i < width; i++) square += (from[i] - mean) * (from[i] - mean);
-    float scale = 1.0f / std::sqrt(square / float(width) + config.epsilon);
-    for (int i = 0; i < width; i++) {
-        float value = (from[i] - mean) * scale * weight[i];
-        to[i] = bias ? value + bias[i] : value;
-    }
+void Model::normalise_row(const float* from, float* to, const Norm& norm) const {
+    normalise(from, to, config.width, norm, config.epsilon, config.subtracts_mean);
+}
+
+// Make the input of a part from the residual stream: normalised, if it has a norm there.
+void Model::read(int row, const Norm& norm, bool integers) {
+    float* to = normed_.values + size_t(row) * normed_.stride;
+    if (norm)
+        normalise_row(stream(row), to, norm);
+    else
+        std::copy_n(stream(row), config.width, to);
+    prepare(normed_, row, config.width, integers);
+}
+
+// Add the output of a part to the residual stream: normalised, if it has a norm there, and scaled.
+void Model::add(int row, const Norm& norm) {
+    float *x = stream(row), *y = y_ + size_t(row) * x_stride_;
+    if (norm) normalise_row(y, y, norm);
+    if (config.residual_scale != 1.0f) multiply_by(y, config.width, config.residual_scale);
+    for (int i = 0; i < config.width; i++) x[i] += y[i];
 }
 
 void Model::prepare(Rows& rows, int row, int width, bool integers) const {
@@ -170,26 +182,32 @@ void Model::prepare(Rows& rows, int row, int width, bool integers) const {
                  rows.level_stride, rows.scales + row);
 }
 
-// Turn queries and keys by their position (llama), scale the queries, keep keys and values.
+// Normalise queries and keys, turn them by their position, scale the queries, keep keys and values.
 void Model::turn_and_keep(int layer, const Span& span, int row) {
+    const Layer& of = layers[layer];
     float* queries = mix_ + size_t(row) * stride_of(mix_width());
     float *keys = queries + attention_width(), *values = keys + config.kv_heads * config.head_width;
-    int position = span.position + row - span.row, pairs = config.head_width / 2;
-    if (config.family == int(Family::kLlama)) {
-        const float *cosine = cosines_.data() + size_t(position) * pairs, *sine = sines_.data() + size_t(position) * pairs;
-        for (int head = 0; head < config.heads + config.kv_heads; head++) {
-            float *a = queries + head * config.head_width, *b = a + pairs;
-            for (int i = 0; i < pairs; i++) {
-                float left = a[i], right = b[i];
-                a[i] = left * cosine[i] - right * sine[i];
-                b[i] = right * cosine[i] + left * sine[i];
-            }
-        }
+    int position = span.position + row - span.row;
+    if (of.norms[kQueryNorm]) {
+        norm_heads(queries, config.heads, of.norms[kQueryNorm]);
+        norm_heads(keys, config.kv_heads, of.norms[kKeyNorm]);
     }
-    float scale = 1.0f / std::sqrt(float(config.head_width));
-    for (int i = 0; i < attention_width(); i++) queries[i] *= scale;
+    if (of.angles >= 0) {
+        size_t at = (size_t(of.angles) * config.context + position) * config.pairs;
+        for (int head = 0; head < config.heads + config.kv_heads; head++)
+            turn(queries + head * config.head_width, config.pairs, cosines_.data() + at, sines_.data() + at);
+    }
+    multiply_by(queries, attention_width(), config.attention_scale);
     int block = span.table[position / kBlockTokens];
     std::visit([&](auto& blocks) { blocks.put(layer, block, position % kBlockTokens, keys, values); }, blocks_);
+}
+
+void Model::norm_heads(float* heads, int count, const Norm& norm) const {
+    int parts = config.norms_heads ? count : 1, width = count * config.head_width / parts;
+    for (int i = 0; i < parts; i++) {
+        float* part = heads + i * width;
+        normalise(part, part, width, norm, config.epsilon, config.subtracts_mean);
+    }
 }
 
 void Model::apply(Team& team, int layer, Place place, const Rows& in, int rows, float* out, int stride, Then then) {
@@ -207,25 +225,11 @@ void Model::apply(Team& team, int layer, Place place, const Rows& in, int rows, 
     }
 }
 
-// The inner features of a row: silu(gate) * up, or gelu(up).
+// The inner features of a row.
 void Model::feed(int row, bool integers) {
-    const float* up = up_ + size_t(row) * stride_of(up_width());
-    float* inner = inner_.values + size_t(row) * inner_.stride;
-    int width = config.ffn_width;
-    for (int i = 0; i < width; i += kLanes) {
-        int some = std::min(kLanes, width - i);
-        float gate[kLanes] = {}, value[kLanes] = {}, made[kLanes];
-        if (config.family == int(Family::kLlama)) {
-            std::memcpy(gate, up + i, some * sizeof(float));
-            std::memcpy(value, up + width + i, some * sizeof(float));
-            store(made, _mm256_mul_ps(silu(load(gate)), load(value)));
-        } else {
-            std::memcpy(value, up + i, some * sizeof(float));
-            store(made, gelu(load(value)));
-        }
-        std::memcpy(inner + i, made, some * sizeof(float));
-    }
-    prepare(inner_, row, width, integers);
+    activate(Activation(config.activation), up_ + size_t(row) * stride_of(up_width()), config.is_gated, config.ffn_width,
+             inner_.values + size_t(row) * inner_.stride);
+    prepare(inner_, row, config.ffn_width, integers);
 }
 
 }  // namespace windlass

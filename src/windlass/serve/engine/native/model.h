@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "attention.h"
+#include "layers.h"
 #include "matrix.h"
 
 namespace windlass {
-
-enum class Family : int { kLlama = 0, kGpt2 = 1 };
 
 // The matrices of a layer that stand between two phases; q, k and v are one, and so are gate and up.
 enum Place : int { kMix = 0, kOut = 1, kUp = 2, kDown = 3, kPlaces = 4 };
@@ -21,19 +20,31 @@ struct Delta {
     const Matrix *a, *b;
 };
 
+// The norms of a layer. A layer has those of the input of its parts, of their output, or both.
+enum Which : int { kAttentionNorm = 0, kFfnNorm = 1, kAttentionPostNorm = 2, kFfnPostNorm = 3, kQueryNorm = 4, kKeyNorm = 5,
+                   kNorms = 6 };
+
 struct Layer {
     const Matrix* matrices[kPlaces] = {};
     const float* biases[kPlaces] = {};
-    const float *norm_weights[2] = {}, *norm_biases[2] = {};
+    Norm norms[kNorms];
+    Rule rule;
+    int angles = -1;  // which table of angles turns queries and keys; -1: none
 };
 
 struct Adapter {
     std::vector<std::vector<Delta>> deltas;  // [layer * kPlaces + place]
 };
 
+// What all layers have in common. A factor of 1 and a softcap of 0 change nothing.
 struct Config {
-    int family, layers, width, heads, kv_heads, head_width, ffn_width, vocabulary, context;
-    float epsilon;
+    int layers, width, heads, kv_heads, head_width, ffn_width, vocabulary, context;
+    int subtracts_mean;        // LayerNorm instead of RMSNorm
+    int activation, is_gated;
+    int is_parallel;           // attention and feed-forward read the same input
+    int norms_heads;           // query and key norms are of each head, not of all heads together
+    int tables, pairs;         // of angles; how many pairs of a head they turn
+    float epsilon, attention_scale, embedding_scale, residual_scale, logit_scale, logit_softcap;
     int half_keys, blocks;
 };
 
@@ -58,29 +69,39 @@ public:
     const float* table = nullptr;          // embeddings in float32
     const uint16_t* table_halves = nullptr;
     const float* positions = nullptr;      // learned, gpt2
-    const float *norm_weight = nullptr, *norm_bias = nullptr;
+    const float* head_bias = nullptr;
+    Norm last_norm;
 
 private:
     void reserve(int rows);
     void embed(const Batch& batch, const Span& span, int row);
-    void normalise(const float* from, float* to, const float* weight, const float* bias) const;
+    void normalise_row(const float* from, float* to, const Norm& norm) const;
+    void read(int row, const Norm& norm, bool integers);
     void prepare(Rows& rows, int row, int width, bool integers) const;
     void turn_and_keep(int layer, const Span& span, int row);
+    void norm_heads(float* heads, int count, const Norm& norm) const;
+    void add(int row, const Norm& norm);
     void apply(Team& team, int layer, Place place, const Rows& in, int rows, float* out, int stride, Then then);
     void feed(int row, bool integers);
+    void score(Team& team, const Batch& batch);
 
+    // Whether the output of a part is added to the residual stream as it is.
+    bool adds_directly(const Layer& layer) const {
+        return !config.is_parallel && config.residual_scale == 1.0f && !layer.norms[kAttentionPostNorm];
+    }
+    float* stream(int row) const { return x_ + size_t(row) * x_stride_; }
     int mix_width() const { return (config.heads + 2 * config.kv_heads) * config.head_width; }
     int attention_width() const { return config.heads * config.head_width; }
-    int up_width() const { return config.family == int(Family::kLlama) ? 2 * config.ffn_width : config.ffn_width; }
+    int up_width() const { return config.is_gated ? 2 * config.ffn_width : config.ffn_width; }
 
     Heads heads_;
     std::variant<Blocks<float>, Blocks<Half>> blocks_;
-    std::vector<float> cosines_, sines_;
-    int capacity_ = 0;
+    std::vector<float> cosines_, sines_;  // [table][position][pair]
+    int capacity_ = 0, x_stride_ = 0;
     Piece<float> kept_;
     Piece<uint8_t> kept_levels_;
     std::vector<float> scales_;
-    float *x_ = nullptr, *mix_ = nullptr, *up_ = nullptr, *low_rank_ = nullptr;
+    float *x_ = nullptr, *y_ = nullptr, *mix_ = nullptr, *up_ = nullptr, *low_rank_ = nullptr;
     Rows normed_, mixed_, inner_;
     std::vector<Span> spans_;
     std::vector<int> adapter_of_span_;
