@@ -88,6 +88,15 @@ SHAPES: dict[str, Network] = {
     "relu2": DecoderShape(**SMALL, activation="relu2", gated=False),
     "bert": BertShape(**PLAIN, width=36, heads=3, ffn_width=50),
     "letters": DecoderShape(vocabulary=6, context=64, layers=1, width=16, heads=2, kv_heads=1, ffn_width=24),
+    "mixtral": DecoderShape(family="mixtral", **SMALL, experts=5, experts_per_token=2, expert_width=44),
+    "qwen2_moe": DecoderShape(
+        family="qwen2_moe", **SMALL, experts=6, experts_per_token=3, expert_width=20, shared_width=50,
+        shared_gate=True, dense_layers=(1,),
+    ),
+    "gpt_oss": DecoderShape(
+        family="gpt_oss", **SMALL, experts=5, experts_per_token=2, expert_width=44, window=40,
+        window_layers=(0,),
+    ),
 }  # fmt: skip
 UNSTORED = ("sinks", "relu", "relu2")
 """Shapes that no config.json can say."""

@@ -99,6 +99,20 @@ def test_a_target_that_the_model_does_not_have_is_refused(tmp_path: Path, module
         load_adapter(write(tmp_path, sides(module, 16, 16)), LLAMA)
 
 
+@pytest.mark.parametrize(
+    "module", ["experts.1.up_proj", "gate", "shared_expert.up_proj", "shared_expert_gate"]
+)
+def test_experts_cannot_be_adapted_but_the_other_matrices_can(tmp_path: Path, module: str) -> None:
+    shape = DecoderShape(
+        family="qwen2_moe", vocabulary=32, context=16, layers=2, width=16, heads=4, ffn_width=24, experts=2,
+        experts_per_token=1, expert_width=24, shared_width=24, shared_gate=True,
+    )  # fmt: skip
+    assert load_adapter(write(tmp_path / "a", sides(QUERY, 16, 16)), shape).matrices
+    tensors = sides(f"base_model.model.model.layers.0.mlp.{module}", 24, 16)
+    with pytest.raises(BadInput, match=f"cannot be adapted: .*{module}"):
+        load_adapter(write(tmp_path / "b", tensors), shape)
+
+
 def test_an_adapter_of_a_model_of_another_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="4 x 20 instead of 4 x 16"):
         load_adapter(write(tmp_path, sides(QUERY, 16, 20)), LLAMA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +22,21 @@ from windlass.spec.errors import BadInput, Damaged
 from windlass.spec.shape import BertShape, DecoderShape, Network
 
 LLAMA = DecoderShape(vocabulary=97, context=40, layers=2, width=64, heads=4, kv_heads=2, ffn_width=96)
+SMALL: dict[str, Any] = {
+    "vocabulary": 97, "context": 40, "layers": 2, "width": 48, "heads": 3, "ffn_width": 64,
+}  # fmt: skip
 SHAPES: dict[str, Network] = {
     "llama": LLAMA,
     "llama tied": LLAMA.model_copy(update={"tied": True}),
     "llama odd sizes": LLAMA.model_copy(update={"width": 40, "ffn_width": 37}),
     "gpt2": DecoderShape(family="gpt2", vocabulary=97, context=40, layers=2, width=48, heads=3, ffn_width=64),
-}
+    "gemma2": DecoderShape(**SMALL, family="gemma2", window=7, window_layers=(0,), attention_scale=0.2),
+    "phi": DecoderShape(**SMALL, family="phi"),
+    "qwen2_moe": DecoderShape(
+        **SMALL, family="qwen2_moe", experts=4, experts_per_token=2, expert_width=32, shared_width=40,
+        shared_gate=True,
+    ),
+}  # fmt: skip
 
 BERT = BertShape(vocabulary=53, context=32, layers=1, width=48, heads=3, ffn_width=37)
 
@@ -92,6 +102,13 @@ def test_bert_is_refused_with_what_works(tmp_path: Path) -> None:
     assert "--weights bfloat16" in str(caught.value)
 
 
+def test_an_expert_without_tokens_is_quantised_without_calibration() -> None:
+    shape = DecoderShape(**SMALL, family="mixtral", experts=8, experts_per_token=1, expert_width=32)
+    names = [f"layers.0.ffn.experts.{expert}.down.weight" for expert in range(8)]
+    found = second_moments(build(shape, seed=3).eval(), np.array([[5, 6]]), names)
+    assert 1 <= sum(moments is not None for moments in found.values()) <= 2
+
+
 def test_converting_integers_must_be_requested(tmp_path: Path) -> None:
     compress(saved(LLAMA, tmp_path / "a"), tmp_path / "b", "int8", None)
     with pytest.raises(BadInput, match="only Windlass reads"):
@@ -136,7 +153,7 @@ def test_flipped_bytes_are_found(tmp_path: Path) -> None:
         load_weights(tmp_path / "b")
 
 
-@pytest.mark.parametrize("shape", [LLAMA, SHAPES["gpt2"]], ids=["llama", "gpt2"])
+@pytest.mark.parametrize("shape", [LLAMA, *(SHAPES[name] for name in ("gpt2", "gemma2", "phi"))])
 def test_moments_are_those_of_what_goes_in(shape: Network, tmp_path: Path) -> None:
     model = build(shape, seed=3).eval()
     tokens = np.random.default_rng(1).integers(0, 97, (9, 20))
@@ -147,11 +164,12 @@ def test_moments_are_those_of_what_goes_in(shape: Network, tmp_path: Path) -> No
     ]
     found = second_moments(model, tokens, names)
     x = torch.cat([each.flatten(0, 1) for each in seen]).double()
-    np.testing.assert_allclose(
-        found["layers.1.ffn.down.weight"], (x.T @ x / len(x)).numpy(), rtol=1e-4, atol=1e-7
-    )
+    up, down = found["layers.1.ffn.up.weight"], found["layers.1.ffn.down.weight"]
+    assert up is not None
+    assert down is not None
+    np.testing.assert_allclose(down, (x.T @ x / len(x)).numpy(), rtol=1e-4, atol=1e-7)
     np.testing.assert_array_equal(found[names[0]], found[names[1]])
-    assert len(found["layers.1.ffn.up.weight"]) == shape.width
+    assert len(up) == shape.width
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", "int4"])
@@ -169,7 +187,7 @@ def test_the_served_loss_is_that_of_torch_on_the_same_weights(
     served = summed_loss(load_runner(folder, weights, weights.shape, LoadOptions(threads=1)), windows)
     model = load_model(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
-        scores = model(torch.from_numpy(windows[:, :-1])) @ model.output_weight.T
+        scores = model.logits(model(torch.from_numpy(windows[:, :-1])))
     targets = torch.from_numpy(windows[:, 1:]).flatten()
     wanted = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets, reduction="sum").item()
     assert served == pytest.approx(wanted, rel=1e-5 if precision == "float32" else 2e-3)

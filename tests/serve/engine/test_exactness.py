@@ -28,7 +28,7 @@ VOCABULARY = 101
 NETWORKS = ("llama", "llama", "tied", "gpt2")
 FEATURED = (
     "qwen2", "qwen3", "gemma2", "gemma3", "phi", "olmo2", "smollm3", "stablelm", "granite", "starcoder2",
-    "gpt_neox", "falcon", "sinks", "relu", "relu2",
+    "gpt_neox", "falcon", "sinks", "relu", "relu2", "mixtral", "qwen2_moe", "gpt_oss",
 )  # fmt: skip
 """Shapes with features that Llama and GPT-2 lack."""
 

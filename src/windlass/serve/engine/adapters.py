@@ -56,6 +56,8 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 """Fields that change what is computed, and the values that mean plain LoRA."""
 
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
+_SPARSE = re.compile(r"\.ffn\.(experts|router|shared|shared_gate)\.")
+"""Matrices of layers with experts, to which no runner adds a delta: they see tokens in another order."""
 
 Matrix = NDArray[np.float32]
 Shape = DecoderShape | BertShape
@@ -130,7 +132,7 @@ def _pairs(directory: Path, shape: Shape) -> Iterator[tuple[str, Matrix, Matrix]
     targets = {
         pair.theirs.removesuffix(".weight"): pair
         for pair in naming_of(shape).pairs(shape)
-        if pair.ours[0].startswith("layers.") and len(pair.sizes[0]) == 2 and pair.arrangement != "experts"
+        if pair.ours[0].startswith("layers.") and len(pair.sizes[0]) == 2 and not _SPARSE.search(pair.ours[0])
     }
     sides = _sides(tensors, targets, str(directory / WEIGHTS))
     for module, (down, up) in sides.items():
@@ -159,7 +161,8 @@ def _sides(tensors: MappedTensors, targets: dict[str, Pair], where: str) -> dict
         raise BadInput(
             f"{where}: tensors for weights that the model does not have or that cannot be adapted: "
             f"{listed(unknown)}",
-            hint="an adapter may change matrices inside the layers, for a model of the same family",
+            hint="an adapter may change matrices inside the layers, but no experts, for a model of the same"
+            " family",
         )
     halves = [module for module, sides in found.items() if len(sides) != 2]
     if halves or not found:

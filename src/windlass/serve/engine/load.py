@@ -16,7 +16,8 @@ from windlass.models.quantised import without_quantisation
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import load_adapter
 from windlass.serve.engine.native import library
-from windlass.serve.engine.native_runner import NativeRunner, missing_feature
+from windlass.serve.engine.native_runner import NativeRunner
+from windlass.serve.engine.native_shape import missing_feature
 from windlass.serve.engine.runner import BLOCK_TOKENS, Causal, Runner, block_bytes
 from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.config import shape_from_config
@@ -146,7 +147,9 @@ def _torch_runner(directory: Path, shape: DecoderShape, options: LoadOptions) ->
     from windlass.serve.engine.torch_runner import TorchRunner
 
     if options.precision in ("int8", "int4"):
-        raise BadInput(f"{options.precision} weights need the native library, which is not installed")
+        missing = missing_feature(shape)
+        why = "is not installed" if missing is None else f"does not compute {missing} of this model"
+        raise BadInput(f"{options.precision} weights need the native library, which {why}")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -36,6 +36,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "windlass_model_free": (None, [_POINTER]),
     "windlass_layer_matrix": (None, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
     "windlass_layer_norm": (None, [_POINTER, _INT, _INT, _POINTER, _POINTER]),
+    "windlass_layer_expert": (None, [_POINTER, _INT, *[_POINTER] * 4]),
+    "windlass_layer_router": (None, [_POINTER, _INT, *[_POINTER] * 7]),
     "windlass_layer_attention": (None, [_POINTER, _INT, _INT, ctypes.c_float, _POINTER, _INT]),
     "windlass_ends": (None, [_POINTER] * 8),
     "windlass_adapter_new": (_POINTER, [_POINTER]),
@@ -57,6 +59,7 @@ class Config(ctypes.Structure):
             for name in (
                 "layers", "width", "heads", "kv_heads", "head_width", "ffn_width", "vocabulary", "context",
                 "subtracts_mean", "activation", "is_gated", "is_parallel", "norms_heads", "tables", "pairs",
+                "experts", "experts_per_token", "expert_width", "shared_width", "normalises_experts",
             )
         ),
         *(

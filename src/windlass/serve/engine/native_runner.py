@@ -12,22 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.models.rotary import rotary_tables
 from windlass.models.weights import Float, Grouped, ModelWeights
 from windlass.serve.engine.adapters import Adapter
-from windlass.serve.engine.native import (
-    ACTIVATIONS,
-    DOWN,
-    MIX,
-    NORMS,
-    OUT,
-    UP,
-    Batch,
-    Config,
-    Matrix,
-    ThreadPool,
-    at,
-)  # fmt: skip
+from windlass.serve.engine.native import DOWN, MIX, NORMS, OUT, UP, Batch, Matrix, ThreadPool, at
+from windlass.serve.engine.native_shape import angles_of, config_of, table_of
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
 from windlass.spec.errors import BadInput
@@ -114,27 +102,41 @@ class NativeRunner:
             self._shared.windlass_model_free(self._model)
 
     def _sizes(self, blocks: int, half: bool) -> tuple[Any, int | None, int | None]:
-        tables = _angles(self.shape)
+        tables = angles_of(self.shape)
         self._kept.append(tables)
-        config = _config(self.shape, 0 if tables is None else len(tables[0]), blocks, half)
+        config = config_of(self.shape, 0 if tables is None else len(tables[0]), blocks, half=half)
         return ctypes.byref(config), *((None, None) if tables is None else map(at, tables))
 
     def _load_layer(self, weights: ModelWeights, layer: int) -> None:
         for place, names in PARTS.items():
-            there = [
-                f"layers.{layer}.{name}" for name in names if f"layers.{layer}.{name}.weight" in weights.sizes
-            ]
-            matrix = self._packed([weights.get(f"{name}.weight") for name in there])
-            bias = self._vector(weights, *(f"{name}.bias" for name in there))
-            self._shared.windlass_layer_matrix(self._model, layer, place, matrix.handle, at(bias))
+            if place in (MIX, OUT) or not self.shape.is_sparse(layer):
+                parts = self._joined(weights, *(f"layers.{layer}.{name}" for name in names))
+                self._shared.windlass_layer_matrix(self._model, layer, place, *parts)
+        if self.shape.is_sparse(layer):
+            self._load_experts(weights, f"layers.{layer}.ffn", layer)
         for which, name in enumerate(NORMS):
             weight, bias = self._norm(weights, f"layers.{layer}.{name}")
             self._shared.windlass_layer_norm(self._model, layer, which, at(weight), at(bias))
         sinks = self._vector(weights, f"layers.{layer}.attention.sinks")
         self._shared.windlass_layer_attention(
             self._model, layer, self.shape.window_of(layer) or 0, self.shape.attention_softcap or 0.0,
-            at(sinks), _table_of(self.shape, layer),
+            at(sinks), table_of(self.shape, layer),
         )  # fmt: skip
+
+    def _load_experts(self, weights: ModelWeights, ffn: str, layer: int) -> None:
+        for expert in range(self.shape.experts):
+            parts = self._feed_forward(weights, f"{ffn}.experts.{expert}")
+            self._shared.windlass_layer_expert(self._model, layer, *parts)
+        shared = self._feed_forward(weights, f"{ffn}.shared") if self.shape.shared_width else [None] * 4
+        gate = self._float32(weights, f"{ffn}.shared_gate.weight") if self.shape.shared_gate else None
+        router = self._float32(weights, f"{ffn}.router.weight")
+        bias = self._vector(weights, f"{ffn}.router.bias")
+        self._shared.windlass_layer_router(self._model, layer, router, at(bias), *shared, gate)
+
+    def _feed_forward(self, weights: ModelWeights, name: str) -> list[int | None]:
+        """Return matrix and bias of gate and up, and of down."""
+        up = self._joined(weights, f"{name}.gate", f"{name}.up")
+        return [*up, *self._joined(weights, f"{name}.down")]
 
     def _load_ends(self, weights: ModelWeights) -> None:
         head = self._packed([weights.get(weights.head_name)], head=True)
@@ -150,6 +152,18 @@ class NativeRunner:
             self._model, head.handle, None if is_half else at(table), at(table) if is_half else None,
             at(positions), at(head_bias), at(weight), at(bias),
         )  # fmt: skip
+
+    def _joined(self, weights: ModelWeights, *names: str) -> tuple[int, int | None]:
+        """Return the addresses of a matrix and its bias, joined of those that the model has."""
+        there = [name for name in names if f"{name}.weight" in weights.sizes]
+        matrix = self._packed([weights.get(f"{name}.weight") for name in there])
+        return matrix.handle, at(self._vector(weights, *(f"{name}.bias" for name in there)))
+
+    def _float32(self, weights: ModelWeights, name: str) -> int:
+        """Pack a small matrix unrounded: a router's choice is no place to save."""
+        matrix = _pack(self._shared, [weights.get(name)], "float32")
+        self._kept.append(matrix)
+        return int(matrix.handle)
 
     def _packed(self, parts: list[Float | Grouped], *, head: bool = False) -> Matrix:
         """Join matrices by rows and pack them in this runner's precision; a head has at least 8 bits."""
@@ -207,46 +221,6 @@ class NativeRunner:
         if rows > len(self._logits_BV):
             self._logits_BV = np.empty((2 * rows, self.shape.vocabulary), np.float32)
         return self._logits_BV[:rows]
-
-
-def missing_feature(shape: DecoderShape) -> str | None:
-    """Name a feature of a model that the native library does not compute, if there is one."""
-    if shape.experts:
-        return "experts"
-    if shape.residual == "parallel" and shape.norm_placement != "before":
-        return "norm_placement"
-    return None
-
-
-def _config(shape: DecoderShape, tables: int, blocks: int, half: bool) -> Config:
-    scale = shape.attention_scale
-    return Config(
-        shape.layers, shape.width, shape.heads, shape.kv_heads, shape.head_width, shape.ffn_width,
-        shape.vocabulary, shape.context, int(shape.norm == "layer"), ACTIVATIONS.index(shape.activation),
-        int(shape.gated), int(shape.residual == "parallel"), int(shape.query_key_norm == "head"),
-        tables, shape.rotary_width // 2 if tables else 0,
-        shape.norm_epsilon, np.float32(1) / np.sqrt(np.float32(shape.head_width)) if scale is None else scale,
-        shape.embedding_scale, shape.residual_scale, shape.logit_scale, shape.logit_softcap or 0.0,
-        int(half), blocks,
-    )  # fmt: skip
-
-
-def _angles(shape: DecoderShape) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
-    """Return the tables of cosines and of sines: of all layers, and of those with a window if they differ."""
-    if shape.positions == "learned":
-        return None
-    tables = [rotary_tables(shape)]
-    if shape.window_theta is not None:
-        tables.append(rotary_tables(shape, windowed=True))
-    cosines, sines = (np.stack(found).astype(np.float32) for found in zip(*tables, strict=True))
-    return cosines, sines
-
-
-def _table_of(shape: DecoderShape, layer: int) -> int:
-    """Return the number of the table that turns a layer's queries and keys; -1: none."""
-    if shape.positions == "learned" or layer in shape.unrotated_layers:
-        return -1
-    return int(shape.window_theta is not None and shape.window_of(layer) is not None)
 
 
 def _precision(stored: str, requested: str | None) -> str:

@@ -37,8 +37,11 @@ def sampled_windows(part: TokenPart, context: int) -> NDArray[np.int64]:
 @torch.inference_mode()
 def second_moments(
     model: LanguageModel, tokens_BT: NDArray[np.int64], names: Iterable[str]
-) -> dict[str, Moments]:
-    """Return the second moments of the inputs of each named matrix ("layers.0.ffn.up.weight")."""
+) -> dict[str, Moments | None]:
+    """Return the second moments of the inputs of each named matrix ("layers.0.ffn.up.weight").
+
+    An expert that no token was sent to has none.
+    """
     sources = {name: _source(model, name) for name in names}
     found = {source: _Sum(model.get_submodule(source)) for source in set(sources.values())}
     for start in range(0, len(tokens_BT), AT_ONCE):
@@ -51,8 +54,9 @@ def _source(model: LanguageModel, name: str) -> str:
     """Return the module whose inputs are those of a matrix."""
     module = name.removesuffix(".weight")
     part, _, last = module.rpartition(".")
-    other = f"{part}.{SHARED.get(last, last)}"
-    return other if other in dict(model.named_modules()) else module
+    other = SHARED.get(last, last)
+    is_there = getattr(model.get_submodule(part), other, None) is not None
+    return f"{part}.{other}" if is_there else module
 
 
 class _Sum:
@@ -69,8 +73,10 @@ class _Sum:
         self._total_KK = square_KK if self._total_KK is None else self._total_KK + square_KK
         self._seen += len(x_MK)
 
-    def close(self) -> Moments:
+    def close(self) -> Moments | None:
         self._hook.remove()
-        assert self._total_KK is not None, "nothing went through the module"
+        if not self._seen:
+            return None
+        assert self._total_KK is not None
         mean: Moments = (self._total_KK / self._seen).numpy()
         return mean

@@ -25,10 +25,12 @@ from windlass.models.quantised import BITS, FIELD, FORMAT, METHOD
 from windlass.models.tensors import LazyTensor, write_file
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.compression.calibrate import Moments, sampled_windows, second_moments
+from windlass.serve.engine.native_shape import missing_feature
 from windlass.serve.engine.quantise import quantise
 from windlass.spec.config import config_from_shape, special_tokens_of
 from windlass.spec.errors import BadInput
 from windlass.spec.protocol.entrypoint import EntrypointParser, emit, run_entrypoint
+from windlass.spec.shape import DecoderShape
 from windlass.store.manifest import DirectoryWriter
 from windlass.store.store_dir import StoreDir
 
@@ -37,6 +39,8 @@ HEAD_BITS = 8
 """Four bits in the output matrix would cost more perplexity than in all others together."""
 TABLES = ("positions.weight",)
 """Matrices that are only looked up: they cost no time, and little memory."""
+ROUTERS = (".router.weight", ".shared_gate.weight")
+"""Small matrices on which depends which experts compute."""
 
 
 def compress(source: Path, target: Path, precision: str, corpus: Path | None) -> dict[str, Any]:
@@ -70,7 +74,15 @@ def _refuse(weights: ModelWeights, source: Path, precision: str) -> None:
     if weights.shape.family in ("bert", "mlp") and precision in BITS:
         raise BadInput(
             f"{source}: {weights.shape.family} models are served in floating point only",
-            hint="--weights bfloat16 halves them; llama and gpt2 models can be int8 and int4",
+            hint="--weights bfloat16 halves them; decoders can be int8 and int4",
+        )
+    shape = weights.shape
+    missing = missing_feature(shape) if isinstance(shape, DecoderShape) else None
+    if missing is not None and precision in BITS:
+        raise BadInput(
+            f"{source}: the native engine, which computes {precision}, does not compute {missing} ="
+            f" {getattr(shape, missing)!r} (family {shape.family})",
+            hint="--weights bfloat16 halves the model",
         )
 
 
@@ -117,13 +129,14 @@ def _tensors(
 
 def _is_quantised(weights: ModelWeights, name: str, size: tuple[int, ...]) -> bool:
     looked_up = name in TABLES or (name == "embedding.weight" and weights.head_name != name)
-    return len(size) == 2 and not looked_up
+    return len(size) == 2 and not looked_up and not name.endswith(ROUTERS)
 
 
 def _kept(weights: ModelWeights, name: str) -> Tensor:
-    """Return a weight that is not quantised: tables in two bytes, vectors in four."""
+    """Return a weight that is not quantised: tables in two bytes, vectors and routers in four."""
     values = weights.get(name).widened()
-    return _bfloat16(values) if values.ndim == 2 else torch.from_numpy(values.copy())
+    is_table = values.ndim == 2 and not name.endswith(ROUTERS)
+    return _bfloat16(values) if is_table else torch.from_numpy(values.copy())
 
 
 def _bfloat16(values: np.ndarray) -> Tensor:

@@ -73,6 +73,18 @@ void windlass_layer_matrix(Model* model, int layer, int place, const Matrix* mat
 void windlass_layer_norm(Model* model, int layer, int which, const float* weight, const float* bias) {
     model->layers[layer].norms[which] = Norm{weight, bias};
 }
+void windlass_layer_expert(Model* model, int layer, const Matrix* up, const float* up_bias, const Matrix* down,
+                           const float* down_bias) {
+    model->layers[layer].experts.push_back(FeedForward{up, down, up_bias, down_bias});
+}
+// The router of a layer with experts and the part that all tokens pass, if there is one; its gate may be null.
+void windlass_layer_router(Model* model, int layer, const Matrix* router, const float* bias, const Matrix* up,
+                           const float* up_bias, const Matrix* down, const float* down_bias, const Matrix* gate) {
+    model->layers[layer].router = router;
+    model->layers[layer].router_bias = bias;
+    model->layers[layer].shared = FeedForward{up, down, up_bias, down_bias};
+    model->layers[layer].shared_gate = gate;
+}
 // window: 0 for none; sinks: null for none; angles: the table that turns queries and keys, or -1.
 void windlass_layer_attention(Model* model, int layer, int window, float softcap, const float* sinks, int angles) {
     model->layers[layer].rule = Rule{window, softcap, sinks};

@@ -105,6 +105,15 @@ void bound(float* values, int width, float cap) {
     });
 }
 
+void soften(float* values, int width) {
+    float highest = *std::max_element(values, values + width), total = 0.0f;
+    by_lanes(width, [&](int i, int some) {
+        keep_some(values + i, exp(_mm256_sub_ps(some_of(values + i, some), all(highest))), some);
+    });
+    for (int i = 0; i < width; i++) total += values[i];
+    for (int i = 0; i < width; i++) values[i] /= total;
+}
+
 void multiply_by(float* values, int width, float factor) {
     for (int i = 0; i < width; i++) values[i] *= factor;
 }

@@ -27,6 +27,9 @@ void turn(float* head, int pairs, const float* cosines, const float* sines);
 // cap * tanh(value / cap)
 void bound(float* values, int width, float cap);
 
+// Softmax.
+void soften(float* values, int width);
+
 void multiply_by(float* values, int width, float factor);
 
 }  // namespace windlass

@@ -8,12 +8,6 @@ namespace {
 
 constexpr int kMostRank = 256;
 
-// Rows that lie a multiple of 4096 bytes apart would fight for the same lines of the first cache.
-int stride_of(int width) {
-    int stride = rounded_up(width, 16);
-    return stride % 1024 ? stride : stride + 16;
-}
-
 std::variant<Blocks<float>, Blocks<Half>> make_blocks(const Config& config, const Heads& heads) {
     if (config.half_keys) return Blocks<Half>(heads, config.layers, config.blocks);
     return Blocks<float>(heads, config.layers, config.blocks);
@@ -38,7 +32,7 @@ void Model::reserve(int rows) {
     if (rows <= capacity_) return;
     capacity_ = std::max(rows, 2 * capacity_);
     int strides[] = {stride_of(config.width), stride_of(config.width), stride_of(mix_width()),
-                     stride_of(attention_width()), stride_of(up_width()), stride_of(config.ffn_width),
+                     stride_of(attention_width()), up_stride(), stride_of(inner_width()),
                      stride_of(kMostRank), stride_of(config.width)};
     size_t floats = 0;
     for (int stride : strides) floats += size_t(stride) * capacity_;
@@ -52,7 +46,7 @@ void Model::reserve(int rows) {
     // Levels are padded to whole groups, which are at most 128 wide.
     auto level_stride = [](int width) { return rounded_up(width, 128); };
     kept_levels_ = Piece<uint8_t>(size_t(level_stride(config.width) + level_stride(attention_width()) +
-                                         level_stride(config.ffn_width)) * capacity_);
+                                         level_stride(inner_width())) * capacity_);
     scales_.resize(3 * size_t(capacity_));
     uint8_t* levels = kept_levels_.data();
     x_ = take(0);
@@ -62,9 +56,10 @@ void Model::reserve(int rows) {
     mixed_ = Rows{take(3), strides[3], levels, level_stride(attention_width()), scales_.data() + capacity_};
     up_ = take(4);
     levels += size_t(mixed_.level_stride) * capacity_;
-    inner_ = Rows{take(5), strides[5], levels, level_stride(config.ffn_width), scales_.data() + 2 * capacity_};
+    inner_ = Rows{take(5), strides[5], levels, level_stride(inner_width()), scales_.data() + 2 * capacity_};
     low_rank_ = take(6);
     y_ = take(7);
+    if (config.experts) reserve_experts();
 }
 
 void Model::run(Team& team, const Batch& batch) {
@@ -85,14 +80,11 @@ void Model::run(Team& team, const Batch& batch) {
             const Layer& layer = layers[l];
             const bool direct = adds_directly(layer);
             float* out = direct ? x_ : y_;
-            auto read_by = [&](Which norm, Place place) {
-                bool integers = layer.matrices[place]->is_integer();
+            auto read_by = [&](Which norm, const Matrix* matrix) {
+                bool integers = matrix && matrix->is_integer();
                 team.each(rows, [&](int row) { read(row, layer.norms[norm], integers); });
             };
-            auto added = [&](Which norm) {
-                if (!direct) team.each(rows, [&](int row) { add(row, layer.norms[norm]); });
-            };
-            read_by(kAttentionNorm, kMix);
+            read_by(kAttentionNorm, layer.matrices[kMix]);
             apply(team, l, kMix, normed_, rows, mix_, mix_stride, Then::kStore);
             team.each(rows, [&](int row) { turn_and_keep(l, spans_[span_of_row[row]], row); });
             std::visit([&](auto& blocks) {
@@ -101,15 +93,21 @@ void Model::run(Team& team, const Batch& batch) {
             if (layer.matrices[kOut]->is_integer())
                 team.each(rows, [&](int row) { prepare(mixed_, row, attention_width(), true); });
             apply(team, l, kOut, mixed_, rows, out, x_stride_, direct ? Then::kAdd : Then::kStore);
-            if (!config.is_parallel) added(kAttentionPostNorm);
+            if (!direct && !config.is_parallel)
+                team.each(rows, [&](int row) { add(row, layer.norms[kAttentionPostNorm]); });
 
             // Parallel parts read the same input, which two norms may see differently.
-            if (!config.is_parallel || layer.norms[kFfnNorm]) read_by(kFfnNorm, kUp);
-            apply(team, l, kUp, normed_, rows, up_, stride_of(up_width()), Then::kStore);
-            bool integers = layer.matrices[kDown]->is_integer();
-            team.each(rows, [&](int row) { feed(row, integers); });
-            apply(team, l, kDown, inner_, rows, out, x_stride_, direct || config.is_parallel ? Then::kAdd : Then::kStore);
-            added(kFfnPostNorm);
+            const Matrix* next = layer.experts.empty() ? layer.matrices[kUp] : layer.shared.up;
+            if (!config.is_parallel || layer.norms[kFfnNorm]) read_by(kFfnNorm, next);
+            if (layer.experts.empty()) {
+                apply(team, l, kUp, normed_, rows, up_, up_stride(), Then::kStore);
+                bool integers = layer.matrices[kDown]->is_integer();
+                team.each(rows, [&](int row) { feed(row, config.ffn_width, integers); });
+                apply(team, l, kDown, inner_, rows, out, x_stride_, direct || config.is_parallel ? Then::kAdd : Then::kStore);
+            } else {
+                run_experts(team, layer, rows);
+            }
+            if (!direct || !layer.experts.empty()) team.each(rows, [&](int row) { add(row, layer.norms[kFfnPostNorm]); });
         }
         if (batch.hidden)
             team.each(rows, [&](int row) {
@@ -226,10 +224,10 @@ void Model::apply(Team& team, int layer, Place place, const Rows& in, int rows, 
 }
 
 // The inner features of a row.
-void Model::feed(int row, bool integers) {
-    activate(Activation(config.activation), up_ + size_t(row) * stride_of(up_width()), config.is_gated, config.ffn_width,
+void Model::feed(int row, int width, bool integers) {
+    activate(Activation(config.activation), up_ + size_t(row) * up_stride(), config.is_gated, width,
              inner_.values + size_t(row) * inner_.stride);
-    prepare(inner_, row, config.ffn_width, integers);
+    prepare(inner_, row, width, integers);
 }
 
 }  // namespace windlass

@@ -1,6 +1,7 @@
 // A transformer ready to be run: packed weights, blocks of keys and values, and the workspace of a step.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -24,12 +25,40 @@ struct Delta {
 enum Which : int { kAttentionNorm = 0, kFfnNorm = 1, kAttentionPostNorm = 2, kFfnPostNorm = 3, kQueryNorm = 4, kKeyNorm = 5,
                    kNorms = 6 };
 
+// down(activation(gate) * up): of an expert, or of what all tokens pass next to the experts.
+struct FeedForward {
+    const Matrix *up = nullptr, *down = nullptr;
+    const float *up_bias = nullptr, *down_bias = nullptr;
+};
+
+// A layer with experts has them in place of the matrices kUp and kDown.
 struct Layer {
     const Matrix* matrices[kPlaces] = {};
     const float* biases[kPlaces] = {};
     Norm norms[kNorms];
     Rule rule;
     int angles = -1;  // which table of angles turns queries and keys; -1: none
+    std::vector<FeedForward> experts;
+    const Matrix* router = nullptr;
+    const float* router_bias = nullptr;
+    FeedForward shared;
+    const Matrix* shared_gate = nullptr;
+};
+
+// An expert of a row, what its result is multiplied by, and where the row stands among all that are gathered.
+struct Choice {
+    int expert, slot;
+    float weight;
+};
+
+// Rows with memory of their own.
+struct KeptRows : Rows {
+    void reserve(int count, int width);
+
+private:
+    Piece<float> floats_;
+    Piece<uint8_t> bytes_;
+    std::vector<float> row_scales_;
 };
 
 struct Adapter {
@@ -44,6 +73,7 @@ struct Config {
     int is_parallel;           // attention and feed-forward read the same input
     int norms_heads;           // query and key norms are of each head, not of all heads together
     int tables, pairs;         // of angles; how many pairs of a head they turn
+    int experts, experts_per_token, expert_width, shared_width, normalises_experts;
     float epsilon, attention_scale, embedding_scale, residual_scale, logit_scale, logit_softcap;
     int half_keys, blocks;
 };
@@ -55,6 +85,12 @@ struct Batch {
     float* logits;  // (outs, vocabulary), or null
     float* hidden;  // (rows, width) after the last norm, or null
 };
+
+// Rows that lie a multiple of 4096 bytes apart would fight for the same lines of the first cache.
+inline int stride_of(int width) {
+    int stride = rounded_up(width, 16);
+    return stride % 1024 ? stride : stride + 16;
+}
 
 class Model {
 public:
@@ -82,17 +118,26 @@ private:
     void norm_heads(float* heads, int count, const Norm& norm) const;
     void add(int row, const Norm& norm);
     void apply(Team& team, int layer, Place place, const Rows& in, int rows, float* out, int stride, Then then);
-    void feed(int row, bool integers);
+    void feed(int row, int width, bool integers);
+
+    void reserve_experts();
+    void run_experts(Team& team, const Layer& layer, int rows);
+    void run_shared(Team& team, const Layer& layer, int rows);
+    void choose(int row);
+    void order(int slots);
+    void collect(const Layer& layer, int row);
+
     void score(Team& team, const Batch& batch);
 
-    // Whether the output of a part is added to the residual stream as it is.
+    // Whether the outputs of a layer's parts are added to the residual stream as they are.
     bool adds_directly(const Layer& layer) const {
         return !config.is_parallel && config.residual_scale == 1.0f && !layer.norms[kAttentionPostNorm];
     }
     float* stream(int row) const { return x_ + size_t(row) * x_stride_; }
     int mix_width() const { return (config.heads + 2 * config.kv_heads) * config.head_width; }
     int attention_width() const { return config.heads * config.head_width; }
-    int up_width() const { return config.is_gated ? 2 * config.ffn_width : config.ffn_width; }
+    int inner_width() const { return std::max(config.ffn_width, config.shared_width); }
+    int up_stride() const { return stride_of(config.is_gated ? 2 * inner_width() : inner_width()); }
 
     Heads heads_;
     std::variant<Blocks<float>, Blocks<Half>> blocks_;
@@ -103,6 +148,10 @@ private:
     std::vector<float> scales_;
     float *x_ = nullptr, *y_ = nullptr, *mix_ = nullptr, *up_ = nullptr, *low_rank_ = nullptr;
     Rows normed_, mixed_, inner_;
+    KeptRows gathered_, expert_up_, expert_inner_, routes_;
+    std::vector<float> shared_gates_;
+    std::vector<Choice> choices_;
+    std::vector<int> first_;  // the first slot of each expert
     std::vector<Span> spans_;
     std::vector<int> adapter_of_span_;
 };
