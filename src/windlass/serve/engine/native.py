@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.models.native_loader import open_library
-from windlass.spec.decoder import Activation
+from windlass.spec.model.decoder import Activation
 
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
 MIX, OUT, UP, DOWN = range(4)

@@ -19,7 +19,6 @@ from windlass.serve.engine.native_shape import angles_of, config_of, table_of
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
 from windlass.spec.errors import BadInput
-from windlass.spec.model.decoder import FEATURES
 from windlass.spec.shape import DecoderShape
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
