@@ -1,6 +1,6 @@
 """All pages of the reference, by their file names."""
 
-from reference_pages import api, errors, job_file, metrics, verbs
+from reference_pages import api, errors, job_file, metrics, models, verbs
 
 
 def pages() -> dict[str, str]:
@@ -12,4 +12,5 @@ def pages() -> dict[str, str]:
         "control-api.md": api.control_page(),
         "errors.md": errors.page(),
         "metrics.md": metrics.page(),
+        "models.md": models.page(),
     }

@@ -96,7 +96,7 @@ def decoder_fields(shape: DecoderShape) -> dict[str, Any]:
         raise BadInput(
             f"a config.json of family {shape.family} cannot say {differing[0]} ="
             f" {getattr(shape, differing[0])!r}",
-            hint="choose a family that has this feature: docs/models.md lists them",
+            hint="choose a family that has this feature: docs/reference/models.md lists them",
         )
     return written
 
