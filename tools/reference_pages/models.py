@@ -7,7 +7,7 @@ from typing import Any
 
 from reference_pages.markdown import code, head, table, whole
 from windlass.models.gguf.architectures import ARCHITECTURES, MIXTURE
-from windlass.serve.engine.native_shape import missing_feature
+from windlass.serve.engine.native import missing_feature
 from windlass.spec.config import ARCHITECTURES as CLASSES
 from windlass.spec.job import SPARSE, WINDOWED
 from windlass.spec.model.decoder import DECODERS, FEATURES, DecoderShape

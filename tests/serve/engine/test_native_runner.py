@@ -20,8 +20,8 @@ from windlass.models.huggingface import save_model
 from windlass.models.language import LanguageModel
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import Adapter
+from windlass.serve.engine.native import missing_feature
 from windlass.serve.engine.native_runner import NativeRunner
-from windlass.serve.engine.native_shape import missing_feature
 from windlass.serve.engine.runner import BLOCK_TOKENS, Span
 from windlass.spec.errors import BadInput
 from windlass.spec.shape import DecoderShape

@@ -10,9 +10,8 @@
     `block_manager`   blocks of keys and values, and the tree of prefixes that sequences share
     `sequence`        the state of one request; `embed`: of a request for vectors
     `speculative`     drafts of the next tokens, verified in the same step
-    `runner`          the protocol of what computes: `native_runner` by native/*.cpp (bound in `native`;
-                      `native_shape`: its features), `torch_runner` for GPUs, `state_runner` for the
-                      statistical families
+    `runner`          the protocol of what computes: `native_runner` by native/*.cpp (bound in `native`),
+                      `torch_runner` for GPUs, `state_runner` for the statistical families
     `sampler`         from scores to tokens, for the whole batch; `sampler_numpy`: the same rules in numpy
     `grammar`         structured output: a mask of the tokens that may come next
     `encoder`         the engine of bidirectional models (bert), which return vectors only

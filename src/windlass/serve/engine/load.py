@@ -15,9 +15,8 @@ from windlass.models.files import CONFIG, read_config
 from windlass.models.quantised import without_quantisation
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.adapters import load_adapter
-from windlass.serve.engine.native import library
+from windlass.serve.engine.native import library, missing_feature
 from windlass.serve.engine.native_runner import NativeRunner
-from windlass.serve.engine.native_shape import missing_feature
 from windlass.serve.engine.runner import BLOCK_TOKENS, Causal, Runner, block_bytes
 from windlass.serve.engine.step import Engine, EngineSettings
 from windlass.spec.config import shape_from_config

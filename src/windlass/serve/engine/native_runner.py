@@ -14,8 +14,20 @@ from numpy.typing import NDArray
 
 from windlass.models.weights import Float, Grouped, ModelWeights
 from windlass.serve.engine.adapters import Adapter
-from windlass.serve.engine.native import DOWN, MIX, NORMS, OUT, UP, Batch, Matrix, ThreadPool, at
-from windlass.serve.engine.native_shape import angles_of, config_of, table_of
+from windlass.serve.engine.native import (
+    DOWN,
+    MIX,
+    NORMS,
+    OUT,
+    UP,
+    Batch,
+    Matrix,
+    ThreadPool,
+    angles_of,
+    at,
+    config_of,
+    table_of,
+)
 from windlass.serve.engine.quantise import quantise
 from windlass.serve.engine.runner import Computed, Span
 from windlass.spec.errors import BadInput

@@ -25,7 +25,7 @@ from windlass.models.quantised import BITS, FIELD, FORMAT, METHOD
 from windlass.models.tensors import LazyTensor, write_file
 from windlass.models.weights import ModelWeights, load_weights
 from windlass.serve.engine.compression.calibrate import Moments, sampled_windows, second_moments
-from windlass.serve.engine.native_shape import missing_feature
+from windlass.serve.engine.native import missing_feature
 from windlass.serve.engine.quantise import quantise
 from windlass.spec.config import config_from_shape, special_tokens_of
 from windlass.spec.errors import BadInput
