@@ -136,7 +136,7 @@ def test_a_type_is_changed_only_when_requested(tmp_path: Path) -> None:
 
 def test_the_stretched_rotary_table_stays_float32_precise_in_a_bfloat16_file(tmp_path: Path) -> None:
     published("llama stretched", tmp_path, dtype=torch.bfloat16)
-    assert load_model(tmp_path).get_buffer("cos_TR").dtype == torch.float32
+    assert load_model(tmp_path).get_buffer("rotary_cos_TR").dtype == torch.float32
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("gpt2", "transformer."), ("bert", "bert.")])
@@ -145,6 +145,25 @@ def test_files_of_the_bare_body_need_no_prefix(kind: str, prefix: str, tmp_path:
     before = load_model(tmp_path)
     rewrite(tmp_path, lambda tensors: {name.removeprefix(prefix): t for name, t in tensors.items()})
     assert_same(before.state_dict(), load_model(tmp_path).state_dict())
+
+
+def test_an_encoder_without_a_head_is_that_of_transformers_and_comes_back(tmp_path: Path) -> None:
+    from transformers import AutoModel, BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=40,
+    )  # fmt: skip
+    theirs = BertModel(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_model(tmp_path / "theirs")
+    tokens = torch.randint(0, 90, (2, 17))
+    with torch.no_grad():
+        wanted = theirs(tokens).last_hidden_state
+        torch.testing.assert_close(ours(tokens), wanted, atol=1e-5, rtol=0)
+        save_model(ours, tmp_path / "ours")
+        again = AutoModel.from_pretrained(tmp_path / "ours", local_files_only=True).eval()
+        torch.testing.assert_close(again(tokens).last_hidden_state, wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def page() -> str:
         (_row(family) for family in DECODERS),
     )
     lines += [
-        "Encoders: `bert` (with its head for masked tokens), by torch. Older families: `mlp`, `ngram`, `hmm`"
+        "Encoders: `bert`, with its head for masked tokens or without (MiniLM, BGE, E5), by torch; pooling"
+        " as the directory of sentence-transformers states it. Older families: `mlp`, `ngram`, `hmm`"
         " ([statistical models](../statistical.md)).",
         "",
         "## Features",
@@ -65,7 +66,7 @@ def _row(family: str) -> tuple[str, ...]:
         ", ".join(map(code, types)),
         code(CLASSES[family][0]),
         "yes" if missing_feature(shape) is None else "by torch",
-        "all matrices" if family != "gpt_oss" else "attention",
+        "attention" if family in SPARSE else "all matrices",
         "yes" if known & set(types) else "no",
         "yes" if family in WINDOWED else "no",
     )

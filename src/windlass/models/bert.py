@@ -1,4 +1,5 @@
-"""BERT: an encoder that sees both sides, LayerNorm after each part, and the head for masked tokens.
+"""BERT: an encoder that sees both sides, LayerNorm after each part, and the head for masked tokens
+where it has one.
 
 Devlin et al. 2018, arXiv:1810.04805.
 
@@ -34,7 +35,7 @@ class Bert(LanguageModel):
         self.token_types = nn.Embedding(shape.token_types, shape.width)
         self.embedding_norm = nn.LayerNorm(shape.width, shape.norm_epsilon)
         self.layers = nn.ModuleDict({str(n): BertBlock(shape, n) for n in range(shape.layers)})
-        self.head = BertHead(shape)
+        self.head = BertHead(shape) if shape.masked_head else None
 
     def embed(
         self,
@@ -62,7 +63,7 @@ class Bert(LanguageModel):
         return x_BTD
 
     def features(self, x_BTD: Tensor) -> Tensor:
-        return self.head(x_BTD)
+        return x_BTD if self.head is None else self.head(x_BTD)
 
     @property
     def output_weight(self) -> Tensor:
@@ -70,7 +71,7 @@ class Bert(LanguageModel):
 
     @property
     def output_bias(self) -> Tensor | None:
-        return self.head.bias
+        return None if self.head is None else self.head.bias
 
 
 class BertBlock(nn.Module):

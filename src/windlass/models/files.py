@@ -23,8 +23,9 @@ COMPANIONS = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
     "generation_config.json", "chat_template.jinja", "chat_template.json",
+    "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json",
 )  # fmt: skip
-"""Files beside the weights that are copied unchanged."""
+"""Files next to the weights that are copied unchanged; the last line: how a sentence encoder pools."""
 MAX_LISTED = 5
 
 

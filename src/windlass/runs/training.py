@@ -40,7 +40,7 @@ from windlass.spec.processes import TRAIN
 from windlass.spec.protocol.progress import Report
 from windlass.spec.protocol.server_registry import SERVERS
 from windlass.spec.run import CHECKPOINTS, JOURNAL, RESULT, RUN_FILE, Run
-from windlass.spec.shape import Network
+from windlass.spec.shape import BertShape, Network
 from windlass.spec.sync import Sync
 from windlass.store.journal import Journal
 from windlass.store.lock import locked
@@ -271,6 +271,11 @@ def _shape_of_start(start_from: Path, job: Job) -> Network:
         raise BadInput(
             f"[model] start_from: {job.model.start_from} is a {shape.family} model, not {job.model.family}",
             hint=f'set family = "{shape.family}"',
+        )
+    if isinstance(shape, BertShape) and not shape.masked_head:
+        raise BadInput(
+            f"[model] start_from: {job.model.start_from} has no head for masked tokens, which training needs",
+            hint="start from the version of this model that was published as BertForMaskedLM",
         )
     return shape
 

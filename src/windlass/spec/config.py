@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from windlass.spec.errors import BadInput, did_you_mean
 from windlass.spec.model.decoder_config import CONFIGS, decoder_fields, decoder_from_config, unsupported
 from windlass.spec.native_config import is_own, own_fields, own_shape
-from windlass.spec.shape import BertShape, HmmShape, MlpShape, Network, NgramShape, Shape
+from windlass.spec.shape import BertShape, DecoderShape, HmmShape, MlpShape, Network, NgramShape, Shape
 
 Config = Mapping[str, Any]
 
@@ -25,6 +25,9 @@ ARCHITECTURES = {
     "bert": ("BertForMaskedLM", "BertForPreTraining", "BertModel"),
 }
 """Architectures that can be read, by family; the first is the one that is written."""
+
+BARE_BERT = "BertModel"
+"""The encoder alone, as models for embeddings are published."""
 
 SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -90,7 +93,7 @@ def config_from_shape(
     if isinstance(shape, MlpShape | NgramShape | HmmShape):
         return {"dtype": dtype, **tokens, **own_fields(shape)}
     return {
-        "architectures": [ARCHITECTURES[shape.family][0]],
+        "architectures": [_architecture(shape)],
         "model_type": "bert" if isinstance(shape, BertShape) else CONFIGS[shape.family].model_types[0],
         "dtype": dtype,
         "torch_dtype": dtype,
@@ -123,6 +126,11 @@ def _family(config: Config, where: str) -> str:
     return family
 
 
+def _architecture(shape: DecoderShape | BertShape) -> str:
+    is_bare = isinstance(shape, BertShape) and not shape.masked_head
+    return BARE_BERT if is_bare else ARCHITECTURES[shape.family][0]
+
+
 def _model_types(family: str) -> tuple[str, ...]:
     return CONFIGS[family].model_types if family in CONFIGS else (family,)
 
@@ -138,6 +146,7 @@ def _bert(config: Config, where: str) -> BertShape:
         ffn_width=size("intermediate_size"),
         token_types=size("type_vocab_size", 2),
         norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        masked_head=(config.get("architectures") or [None])[0] != BARE_BERT,
     )
 
 

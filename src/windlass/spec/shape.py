@@ -33,11 +33,13 @@ FAMILIES = (*DECODERS, "bert")
 
 
 class BertShape(NetworkShape):
-    """BERT: an encoder that sees both sides, with the head that predicts masked tokens."""
+    """BERT: an encoder that sees both sides, with or without the head that predicts masked tokens."""
 
     family: Literal["bert"] = "bert"
     token_types: Positive = 2
     norm_epsilon: float = 1e-12
+    masked_head: bool = True
+    """Whether it has the head that predicts masked tokens; encoders for embeddings have none."""
 
     @model_validator(mode="after")
     def _divides(self) -> BertShape:
@@ -45,7 +47,7 @@ class BertShape(NetworkShape):
 
     @property
     def matrix_parameters(self) -> int:
-        head = self.width**2 + self.vocabulary * self.width
+        head = self.width**2 + self.vocabulary * self.width if self.masked_head else 0
         return self.layers * self.layer_matrix_parameters + head
 
     def embedding_weights(self) -> WeightSizes:
@@ -67,6 +69,8 @@ class BertShape(NetworkShape):
 
     def head_weights(self) -> WeightSizes:
         found: WeightSizes = {"embedding.weight": (self.vocabulary, self.width)}
+        if not self.masked_head:
+            return found
         found |= linear_weights("head.dense", self.width, self.width, bias=True)
         return found | norm_weights("head.norm", self.width, bias=True) | {"head.bias": (self.vocabulary,)}
 

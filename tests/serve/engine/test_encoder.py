@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from windlass.models.build import build
 from windlass.models.language import LanguageModel
-from windlass.serve.engine.encoder import TOKENS_PER_STEP, EncoderEngine
+from windlass.serve.engine.encoder import TOKENS_PER_STEP, EncoderEngine, Pooling, pooling_in, vectors_of
 from windlass.serve.engine.engine_api import Reply
+from windlass.spec.errors import BadInput
 from windlass.spec.protocol.wire import Cancel, Embed, EmbeddingVectors, Failed, Generate, Tokens
 
 INPUTS = [[1, 2, 3], [4], [5] * 20, [6, 7]]
@@ -36,6 +39,36 @@ def test_vectors_are_the_normalised_means_of_the_inputs_own_states(model: Models
         with torch.inference_mode():
             mean = model("bert")(torch.tensor([tokens]))[0].mean(dim=0)
         assert vector == pytest.approx((mean / mean.norm()).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last"])
+def test_padding_changes_no_way_of_pooling(pooling: Pooling, model: Models) -> None:
+    with torch.inference_mode():
+        together = vectors_of(model("bert"), INPUTS, pooling)
+        alone = [vectors_of(model("bert"), [tokens], pooling)[0] for tokens in INPUTS]
+    for one, other in zip(together, alone, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_a_directory_says_how_it_pools(tmp_path: Path) -> None:
+    assert pooling_in(tmp_path) == "mean"
+    (tmp_path / "1_Pooling").mkdir()
+    config = tmp_path / "1_Pooling" / "config.json"
+    config.write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    assert pooling_in(tmp_path) == "cls"
+    config.write_text(json.dumps({"pooling_mode_weightedmean_tokens": True}))
+    with pytest.raises(BadInput, match="pools by pooling_mode_weightedmean_tokens"):
+        pooling_in(tmp_path)
+
+
+def test_a_part_that_is_not_computed_is_refused_by_name(tmp_path: Path) -> None:
+    parts = [
+        {"type": "sentence_transformers.models.Transformer"},
+        {"type": "sentence_transformers.models.Dense"},
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(parts))
+    with pytest.raises(BadInput, match="has a part 'Dense'"):
+        pooling_in(tmp_path)
 
 
 def test_a_large_request_takes_several_steps_and_lets_others_in_between(model: Models) -> None:

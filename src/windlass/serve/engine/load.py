@@ -24,7 +24,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.shape import BertShape, DecoderShape, HmmShape, MlpShape, NgramShape, Shape
 
 if TYPE_CHECKING:
-    from windlass.serve.engine.encoder import EncoderEngine
+    from windlass.serve.engine.encoder import EncoderEngine, pooling_in
     from windlass.serve.engine.grammar.token_mask import Grammars
 
 Which = Literal["auto", "native", "torch"]
@@ -170,7 +170,8 @@ def _encoder(directory: Path, options: LoadOptions) -> EncoderEngine:
         torch.set_num_threads(options.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return EncoderEngine(
-        load_model(directory, device=device, dtype=torch.float32 if device == "cpu" else None)
+        load_model(directory, device=device, dtype=torch.float32 if device == "cpu" else None),
+        pooling=pooling_in(directory),
     )
 
 
