@@ -24,7 +24,7 @@ from windlass.spec.errors import BadInput
 from windlass.spec.shape import BertShape, DecoderShape, HmmShape, MlpShape, NgramShape, Shape
 
 if TYPE_CHECKING:
-    from windlass.serve.engine.encoder import EncoderEngine, pooling_in
+    from windlass.serve.engine.encoder import EncoderEngine
     from windlass.serve.engine.grammar.token_mask import Grammars
 
 Which = Literal["auto", "native", "torch"]
@@ -164,7 +164,7 @@ def _encoder(directory: Path, options: LoadOptions) -> EncoderEngine:
     import torch
 
     from windlass.models.huggingface import load_model
-    from windlass.serve.engine.encoder import EncoderEngine
+    from windlass.serve.engine.encoder import EncoderEngine, pooling_in
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)

@@ -211,6 +211,7 @@ class VersionReply(BaseModel):
     precision: str
     metrics: dict[str, Any] | None = Field(description="measured on held-out text")
     adapter_of: str | None
+    origin: dict[str, str] | None = Field(None, description="where an imported model was taken from")
     digest: str
     bytes: int
     registered: str = Field(description="ISO 8601, UTC")
