@@ -21,7 +21,7 @@ from windlass.store.store_dir import StoreDir
 BEYOND_THE_EMULATOR = {
     "test_a_write_that_fails_leaves_the_old_file": "uploads cannot be given up",
     "test_damage_on_the_way_out_does_not_reach_the_mirror": "uploads cannot be given up",
-    "test_of_all_who_create_a_file_one_is_told_that_it_did": "writes have no conditions",
+    "test_of_all_that_create_a_file_one_learns_that_it_did": "writes have no conditions",
 }
 """What gcp-storage-emulator does not do, by the tests that need it."""
 STORES = (
