@@ -97,7 +97,7 @@ def control_process(home: Path) -> Iterator[Path]:
     """The process that a service starts next to its gateways."""
     with tempfile.TemporaryDirectory(prefix="windlass-") as folder:
         socket, key = Path(folder) / "control", Path(folder) / "control.key"
-        key.write_text("a key of the tests")
+        key.write_text("a-key-of-the-tests")
         module = ["-m", "windlass.control.api.control_process"]
         command = [sys.executable, *module, "--home", home, "--socket", socket, "--key", key]
         process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)

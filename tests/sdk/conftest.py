@@ -58,6 +58,7 @@ start_shared = _gateway.start_shared
 start_gateway = _gateway.start_gateway
 shared_gateway = _gateway.shared_gateway
 gateway = _gateway.gateway
+impatient = _gateway.impatient
 given_keys = _gateway.given_keys
 shared_guarded = _gateway.shared_guarded
 guarded = _gateway.guarded

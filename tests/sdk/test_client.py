@@ -256,7 +256,8 @@ def test_the_deadline_ends_a_call_and_the_servers_work(opened: Any, gateway: Any
         next(stream)
 
 
-def test_waits_count_against_the_deadline(opened: Any, client: Any, engine: Any) -> None:
+def test_waits_count_against_the_deadline(opened: Any, impatient: Any, engine: Any) -> None:
+    client = opened.client(impatient.url, model="tiny")
     client.models()
     engine.stop()
     opened.time.meanwhile = lambda: setattr(opened.time, "now", opened.time.now + 100)
