@@ -41,7 +41,7 @@ HF_FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<fi
 
 @dataclass
 class HubServer:
-    """Repositories in memory, the requests that came, and what shall go wrong with the next ones."""
+    """Repositories in memory, the requests that came, and the faults of the next ones."""
 
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     requests: list[tuple[str, str, str]] = field(default_factory=list)
